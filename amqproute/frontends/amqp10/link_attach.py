@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attaching of links: resolution, possibly deferred, then joining to the node or refusal.
 
-An answer may have to wait for the DNS (is there a domain beta.example?) or for the disk (a
-durable subscription; what came on the link before it was lost). Meanwhile a
-`link_table.PendingAttach` stands in the link's place and gathers what is sent on it.
+An answer may have to wait for the DNS (is there a domain beta.example?) or for the disk (a durable
+subscription; deliveries of the link from before its loss). Meanwhile a `link_table.PendingAttach`
+takes the link's place and gathers its deliveries.
 
-A link that was suspended gets back what its terminus has kept; see `suspended_links`. An attach
-that names no terminus is for one that was kept.
+A suspended link gets back the state of its terminus; see `suspended_links`. An attach without a
+terminus is for one that was kept.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class LinkAttach:
         self._common = links.context.common
 
     def attached(self, event: ev.LinkAttached) -> None:
-        """Answer an attach of the other side's, now or later."""
+        """Answer an attach of the other side, now or later."""
         if event.is_answer:
             return
         link, attach = event.link, event.attach
@@ -111,9 +111,9 @@ class LinkAttach:
             self._join(link, attach, found)
 
     def _without_uri(self, attach: spec.Attach) -> spec.Attach:
-        """Return an attach whose address at this end is the plain one, if it was a URI.
+        """Return an attach with the plain address in place of a URI at this end.
 
-        The plain address is what is in force, and what the answer says.
+        The plain address is in force, and in the answer.
 
         Raises:
             InvalidField: the URI is badly encoded.
@@ -177,7 +177,7 @@ class LinkAttach:
         return found
 
     def _say_how_long(self, found: ResolvedSource | ResolvedTarget, asked: Any) -> None:
-        """Put into the answer how long the terminus will outlive the link, and not more (E-01)."""
+        """Put the effective timeout of the terminus into the answer (E-01)."""
         answer = found.terminus
         if answer.expiry_policy == spec.EXPIRE_NEVER:
             return  # a durable subscription
@@ -191,7 +191,7 @@ class LinkAttach:
     def _check_queue(
         self, link: Link, queue: Queue, found: ResolvedSource | ResolvedTarget
     ) -> None:
-        """Refuse a link that the queue's own terms do not admit (N-14, N-17, Q-20, Q-21)."""
+        """Refuse a link against the queue's own terms (N-14, N-17, Q-20, Q-21)."""
         life = queue.life
         is_shared = life is None or not life.is_exclusive or life.owner is link.session
         if not is_shared and not found.mode.dynamic:
@@ -205,13 +205,13 @@ class LinkAttach:
     def _known(
         self, _: object, octets: int, link: Link, attach: spec.Attach, waiting: PendingAttach
     ) -> None:
-        """The DNS has been asked about an attach's domain, or did not answer in time."""
+        """Continue an attach after the look-up of its domain, or without an answer in time."""
         self._found_out(link, attach, waiting)
         self._connection.endpoint_quota.wait(-octets)
         self._connection.endpoint_quota.update(self._links.engine.endpoint_octets)
 
     def _found_out(self, link: Link, attach: spec.Attach, waiting: PendingAttach) -> None:
-        """Answer an attach that waited; what it waited for is known, or did not come in time."""
+        """Answer an attach that waited, after the event or its time-out."""
         if link.context is not waiting:
             self._put_left(link, attach, waiting)  # the link is gone
             return
@@ -235,7 +235,7 @@ class LinkAttach:
             self._connection.transactions.doom(delivery, error)
 
     def _put_left(self, link: Link, attach: spec.Attach, waiting: PendingAttach) -> None:
-        """Take what was sent settled before the link went: nobody would send it again (P-03)."""
+        """Put deliveries sent settled before the end of the link: they are not repeated (P-03)."""
         settled = [delivery for delivery in waiting.deliveries if delivery.settled]
         if not settled:
             return
@@ -266,7 +266,7 @@ class LinkAttach:
         found: ResolvedSource | ResolvedTarget,
         made: Deferred[Queue],
     ) -> None:
-        """Answer an attach when what it asks for is on the disk."""
+        """Answer an attach when its node is on the disk."""
         link.context = waiting = PendingAttach(self._connection, link)
         self._links.attached.add(link)
 
@@ -324,7 +324,7 @@ class LinkAttach:
         ):
             suspended.take(key)
             parked = kept.held
-        suspended.expire(key)  # whatever another link of the name has left behind
+        suspended.expire(key)  # the remains of another link of the same name
         if found.mode.dynamic:
             self._links.adopt(found.node, link)
         by_entry = STREAM in attach.desired_capabilities and isinstance(found.node, Queue)
@@ -396,9 +396,9 @@ class LinkAttach:
         inbound.join(self._connection.contract)
 
     def _most_octets(self, link: Link, acts_at_once: bool) -> int | None:
-        """Return the largest message that is resolved on a link; None: the usual one.
+        """Return the max-message-size of a link; None for the usual one.
 
-        A service has it in memory; a sender may have a contract.
+        Services have messages in memory; a sender may have a contract.
         """
         contract = self._connection.contract
         bounds = [SERVICE_BYTES] if acts_at_once else []
@@ -410,7 +410,7 @@ class LinkAttach:
     def _join_on_recovered(
         self, link: Link, attach: spec.Attach, resolved: ResolvedDeliveries
     ) -> None:
-        """Answer when it is decided what becomes of what came on the link before it was lost."""
+        """Answer when the deliveries from before the loss of the link have their outcomes."""
         known = link.context
         waiting = (
             known if isinstance(known, PendingAttach) else PendingAttach(self._connection, link)
@@ -441,7 +441,7 @@ class LinkAttach:
 
 
 def _completed(attach: spec.Attach, is_source: bool, terminus: Any) -> spec.Attach:
-    """Return an attach that names the terminus which was kept, if it names none itself."""
+    """Return an attach with the kept terminus, if it has none itself."""
     if (attach.source if is_source else attach.target) is not None:
         return attach
     return _with(attach, is_source, terminus)
@@ -455,7 +455,7 @@ def _with(attach: spec.Attach, is_source: bool, terminus: Any) -> spec.Attach:
 
 
 def _with_outcomes(source: spec.Source | None) -> spec.Source | None:
-    """Return a sender's source with the outcomes that it may get, where it names none (L-40)."""
+    """Return a sender's source with our outcomes, if it has none (L-40)."""
     if source is None or source.outcomes:
         return source
     fields = {each.name: getattr(source, each.name) for each in spec.Source.fields}
@@ -463,7 +463,7 @@ def _with_outcomes(source: spec.Source | None) -> spec.Source | None:
 
 
 def _check_resumed(kept: SuspendedLink, found: ResolvedSource, name: str) -> None:
-    """Refuse to resume a link as another one (L-12): its mode is fixed for its life.
+    """Check that a resumed link has the same mode (L-12), which is fixed for its life.
 
     Raises:
         PreconditionFailed: it is attached with another distribution-mode.
@@ -482,10 +482,10 @@ def _check_resumed(kept: SuspendedLink, found: ResolvedSource, name: str) -> Non
 
 
 def _is_for(parked: ParkedDeliveries, node: Any) -> bool:
-    """Tell whether a link to the node may have what was parked.
+    """Return whether a link to the node may take parked deliveries over.
 
-    Not if it is a subscription whose filter is another one now: what has not been acknowledged
-    goes back, to be looked at again (L-48).
+    Not if it is a subscription whose filter was changed: unacknowledged messages go back, to be
+    checked again (L-48).
     """
     if isinstance(node, DurableSubscription) and node.definition.is_changed:
         return False
@@ -495,9 +495,9 @@ def _is_for(parked: ParkedDeliveries, node: Any) -> bool:
 def _retention_in_force(
     found: ResolvedSource | ResolvedTarget, most_seconds: int
 ) -> RetentionPolicy | None:
-    """Return how long what the link leaves behind is kept; None: not at all.
+    """Return the retention of a link's state; None for none.
 
-    A durable subscription never ends; what its link had not settled is its own for a while.
+    A durable subscription never ends; unsettled deliveries of its link are kept for a while.
     """
     terminus = found.terminus
     if not found.mode.keeps:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals on links that the peer sends on, as the wire has them."""
+"""Refusals of messages and links, in terms of the wire."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REJECTED_SYMBOL = "amqp:rejected:list"
 
 
 def error_of(error: AmqpError) -> spec.Error:
-    """Return the error as the standard writes it (part 2 §2.8.14)."""
+    """Return an error of the wire (part 2 §2.8.14)."""
     return spec.Error(
         condition=error.condition,
         description=error.description,
@@ -21,7 +21,7 @@ def error_of(error: AmqpError) -> spec.Error:
 
 
 def may_reject(link: Link) -> bool:
-    """Tell whether the sender's source allows the outcome rejected; it does unless it says not."""
+    """Return whether the sender's source allows the outcome rejected; it does by default."""
     source = link.source
     outcomes = source.outcomes if source is not None else None
     return not outcomes or REJECTED_SYMBOL in outcomes

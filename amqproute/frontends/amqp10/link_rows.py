@@ -19,8 +19,9 @@ __all__ = ["link_rows", "suspended_row"]
 def link_rows(links: LinkTable) -> Iterator[dict[str, object]]:
     """Describe each link of a connection (G-17).
 
-    ``direction`` is that of the messages as the broker sees it: ``in`` for a link that the client
-    sends on. ``credit`` is what its sender may still send, ``unsettled`` what has no outcome yet.
+    ``direction`` is that of the messages from the broker's view: ``in`` for a link on which the
+    client sends. ``credit`` is the sender's credit, ``unsettled`` the deliveries without an
+    outcome.
     """
     connection = links.connection
     for link in sorted(links.attached, key=lambda each: (each.name, each.role)):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The links of one connection: attached links, and their end.
 
-A link goes because the other side detaches it, because a session or the connection ends, for a
-fault, because the same link is attached somewhere else (part 2 §2.6.1), or because its node is
-not there any more. Whatever it is, `LinkTable.drop` comes last: it has the link's endpoint give
-back what it held, and ends what was made for it.
+A link ends because the other side detaches it, with its session or connection, for a fault, because
+the same link is attached elsewhere (part 2 §2.6.1), or with its node. In each case `LinkTable.drop`
+comes last: it makes the link's endpoint return the entries it held, and ends the dynamic node that
+was created for it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 ERROR_MODE: Final = Symbol("error-mode")
-"""Link property: what an error of the link ends, the link (`detach`) or its session (`end`)."""
+"""Link property: whether an error of the link ends the link (`detach`) or its session (`end`)."""
 DETACH: Final = Symbol("detach")
 END: Final = Symbol("end")
 
@@ -56,10 +56,10 @@ END: Final = Symbol("end")
 class LinkEndpoint(NodeEndpoint):
     """Our end of a link: its `amqproute.wire.amqp10.link.Link.context`.
 
-    What an endpoint does not override has no meaning for it.
+    Methods that an endpoint does not override have no meaning for it.
 
     Attributes:
-        retention: how long what it holds outlives the link; None: it goes with it.
+        retention: how long its state outlives the link; None if it does not.
     """
 
     __slots__ = ()
@@ -67,20 +67,20 @@ class LinkEndpoint(NodeEndpoint):
     retention: RetentionPolicy | None
 
     def deliveries_received(self, deliveries: Sequence[Delivery]) -> None:
-        """Take whole deliveries of the other side's."""
+        """Take complete deliveries of the other side."""
 
     def ended(
         self, deliveries: Sequence[Delivery], closed: bool, keeps: bool
     ) -> ParkedDeliveries | ResolvedDeliveries | None:
-        """Give back what the link held, since it is gone.
+        """Return the entries that the link held, since it is gone.
 
         Args:
-            deliveries: what was unsettled on it.
-            closed: the other side has given its terminus up, and not only the link.
-            keeps: its terminus may outlive it.
+            deliveries: its unsettled deliveries.
+            closed: whether the other side has closed the terminus, and not only the link.
+            keeps: whether its terminus may outlive it.
 
         Returns:
-            What its terminus keeps, if it outlives the link.
+            The state of its terminus, if it outlives the link.
         """
         return None
 
@@ -89,14 +89,14 @@ class LinkEndpoint(NodeEndpoint):
         event.link.session.took(sum(map(len, event.parts)))
 
     def updated(self, deliveries: Sequence[Delivery], state: object, settled: bool) -> None:
-        """Act on a disposition of the other side's."""
+        """Apply a disposition of the other side."""
 
     def flowed(self, flow: spec.Flow) -> None:
-        """Act on a flow of the other side's."""
+        """Apply a flow of the other side."""
 
 
 class PendingAttach(LinkEndpoint):
-    """The endpoint of a link whose attach waits for something, with what arrived on it.
+    """The endpoint of a link whose attach waits, with the deliveries that have arrived.
 
     Args:
         connection: the connection.
@@ -118,7 +118,7 @@ class PendingAttach(LinkEndpoint):
             self._connection.transactions.postpone(delivery)
 
     def ended(self, deliveries: Sequence[Delivery], closed: bool, keeps: bool) -> None:
-        """Answer the attach of a link that does not wait for the DNS, and say what is so (E-01)."""
+        """Answer the attach of a link that has ended without waiting for the DNS (E-01)."""
         gone = AmqpError("the link is gone", condition=conditions.LINK_DETACH_FORCED)
         for delivery in self.deliveries:
             if not delivery.settled:
@@ -138,11 +138,11 @@ class LinkTable:
     Args:
         connection: the connection.
         engine: its engine.
-        context: what all AMQP 1.0 connections have in common.
+        context: shared by all AMQP 1.0 connections.
 
     Attributes:
-        attached: those that are attached, or wait to be.
-        dynamic: dynamic nodes that were made for a link of this connection, and for which.
+        attached: links that are attached, or wait to be.
+        dynamic: dynamic nodes of this connection, with the links they were created for.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class LinkTable:
         return len(self.attached)
 
     def note_error_mode(self, link: Link, attach: spec.Attach) -> None:
-        """Remember which error-mode the other side asks for (L-46); detach unless it says end."""
+        """Note the error-mode that the other side asks for (L-46); the default is detach."""
         if attach.properties and attach.properties.get(ERROR_MODE) == END:
             self._ending.add(link)
 
@@ -168,42 +168,42 @@ class LinkTable:
         return END if link in self._ending else DETACH
 
     def forget_error_mode(self, link: Link) -> Symbol:
-        """Return it, for the last time."""
+        """Return and forget it."""
         mode = self.error_mode(link)
         self._ending.discard(link)
         return mode
 
     def lost(self) -> None:
-        """The connection is gone, and all links with it."""
-        # The coordinators first: what their transactions held is the consumers' again, then.
+        """End all links with the connection."""
+        # The coordinators first: consumers get back the entries of their transactions.
         for link in sorted(self.attached, key=lambda link: link.role == "sender"):
             self.drop(link, list(link.unsettled.values()), keeps=True)
         for node in [node for node in self.dynamic if ends_with_session(node)]:
             self.delete_dynamic(node)
 
     def adopt(self, node: INode, link: Link) -> None:
-        """Answer for a dynamic node that has been made for a link."""
+        """Own a dynamic node that has been created for a link."""
         self.dynamic[node] = link
         if isinstance(node, Queue) and node.life is not None:
             node.life.owner = link.session
             node.life.when_over = lambda: self.delete_dynamic(node)
 
     def _creator_ended(self, node: INode) -> None:
-        """The link that a dynamic node was made for is gone: its lifetime decides (K-21)."""
+        """Handle the end of a dynamic node's link: its lifetime decides (K-21)."""
         if isinstance(node, Queue) and node.life is not None:
             node.life.creator_gone()
         else:
             self.delete_dynamic(node)
 
     def end_exclusive(self, session: LinkSession) -> None:
-        """Exclusive nodes go with their session (N-17)."""
+        """Delete the exclusive nodes of a session that has ended (N-17)."""
         for node in list(self.dynamic):
             life = getattr(node, "life", None)
             if life is not None and life.ends_with_session and life.owner is session:
                 self.delete_dynamic(node)
 
     def steal(self, link: Link) -> None:
-        """The same link attached on another connection takes it over (part 2 §2.6.1, L-09)."""
+        """Detach the same link on another connection (part 2 §2.6.1, L-09)."""
         key = self.key(link)
         attached = self.context.links.get(key)
         if attached is not None and attached[1] is not link:
@@ -225,7 +225,7 @@ class LinkTable:
         self.connection.flush()
 
     def key(self, link: Link) -> LinkKey:
-        """Return what names a link in this daemon."""
+        """Return the key of a link in this daemon."""
         container = self.engine.remote_container_id or ""
         return (self.connection.owner, container, link.name, link.role)
 
@@ -246,10 +246,10 @@ class LinkTable:
             self.end_session(event.link.session, event.error)
 
     def fail(self, link: Link, error: spec.Error, settled: Sequence[Delivery] = ()) -> None:
-        """End a link for a fault of the other side's, or its session if that was agreed (E-04).
+        """End a link for a fault of the other side, or its session if that was agreed (E-04).
 
-        What it held goes back. So do ``settled``, deliveries that the fault is about: where the
-        receiver has settled them the engine does not count them among the link's any more.
+        Entries that it held go back. So do those of ``settled``, the deliveries of the fault: where
+        the receiver has settled them the engine does not have them any more.
         """
         held = list(link.unsettled.values())
         known = set(map(id, held))
@@ -263,7 +263,7 @@ class LinkTable:
             self.end_session(session, error)
 
     def end_session(self, session: LinkSession, error: spec.Error | None) -> None:
-        """End a session from our side; what all its links held goes back."""
+        """End a session from our side; the entries held by its links go back."""
         links = [link for link in self.attached if link.session is session]
         held = [list(link.unsettled.values()) for link in links]
         session.end(error)
@@ -272,7 +272,7 @@ class LinkTable:
         self.session_ended(session)
 
     def session_ended(self, session: LinkSession) -> None:
-        """A session has ended, and its links before it."""
+        """Handle the end of a session, after that of its links."""
         self.end_exclusive(session)
         self.context.suspended.session_ended(self.connection, session)
 
@@ -283,13 +283,13 @@ class LinkTable:
         closed: bool = False,
         keeps: bool = False,
     ) -> None:
-        """Forget a link that is gone; what was unsettled on it is kept, or goes back.
+        """Forget a link that is gone; its unsettled entries are kept, or go back.
 
         Args:
-            link: which.
-            deliveries: what was unsettled.
-            closed: the other side has given its terminus up, and not only the link.
-            keeps: its terminus may outlive it.
+            link: the link.
+            deliveries: its unsettled deliveries.
+            closed: whether the other side has closed the terminus, and not only the link.
+            keeps: whether its terminus may outlive it.
         """
         self.attached.discard(link)
         self._ending.discard(link)
@@ -301,7 +301,7 @@ class LinkTable:
         endpoint: LinkEndpoint | None = link.context
         link.context = None
         if _has_ended(link):
-            link.unsettled = {}  # they know their link: a circle
+            link.unsettled = {}  # they refer to their link: a circle
         if endpoint is None:
             return
         held = endpoint.ended(deliveries, closed, keeps)
@@ -319,7 +319,7 @@ class LinkTable:
         retention: RetentionPolicy,
         held: ParkedDeliveries | ResolvedDeliveries,
     ) -> None:
-        """Keep what a link leaves behind, if that is anything."""
+        """Keep the state of a link, if there is any."""
         if len(held) or held.is_pending or retention.seconds:
             terminus = link.source if link.role == "sender" else link.target
             self.context.suspended.add(
@@ -329,10 +329,10 @@ class LinkTable:
             )
         elif isinstance(held, ParkedDeliveries):
             held.is_waiting = False
-            held.consumer = None  # it has nothing to be settled, and knows what it had parked
+            held.consumer = None  # it has no unsettled delivery, and refers to its parked ones
 
     def delete_dynamic(self, node: INode) -> None:
-        """End a dynamic node whose lifetime is over (N-22), and the links to it with it."""
+        """Delete a dynamic node whose lifetime is over (N-22), with the links to it."""
         self.dynamic.pop(node, None)
         found = node_of(node)
         assert isinstance(found, Queue | Topic)
@@ -341,14 +341,14 @@ class LinkTable:
         common.detach_from(lambda each, _: node_of(each) is found)
 
     def detach(self, link: Link, error: spec.Error) -> None:
-        """Detach a link from our side; what it held goes back."""
+        """Detach a link from our side; entries it held go back."""
         held = list(link.unsettled.values())
         link.detach(error=error)
         self.drop(link, held)
         self.connection.flush()
 
     def endpoints(self) -> Iterator[LinkEndpoint]:
-        """Iterate over what stands behind the links, as long as they are attached."""
+        """Iterate over the endpoints of the attached links."""
         for link in tuple(self.attached):
             if link.context is not None:
                 yield link.context
@@ -389,7 +389,7 @@ class AttachedLink(LinkEndpoint):
 
 
 def _has_ended(link: Link) -> bool:
-    """Tell whether the engine needs what is unsettled on a link no more, to detach it."""
+    """Return whether the engine does not need a link's unsettled deliveries any more."""
     session = link.session
     return not (
         session.state is LinkStateName.OPEN
@@ -399,7 +399,7 @@ def _has_ended(link: Link) -> bool:
 
 
 def ends_with_session(node: INode) -> bool:
-    """Tell whether a dynamic node cannot outlive the session it was made on."""
+    """Return whether a dynamic node cannot outlive its session."""
     if isinstance(node, Queue) and node.life is not None:
         return node.life.ends_with_session
     return True

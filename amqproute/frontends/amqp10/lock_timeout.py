@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time limit for unsettled deliveries at receivers (O-04, `limits.lock-timeout`).
 
-Whoever receives a message may leave it unsettled and decide later: nobody else gets it meanwhile.
-A consumer that hangs would keep what it has for as long as its connection lives, so an operator can
-set a bound. The deliveries of one link are looked at eight times in that time, and only while there
-are any; nothing is noted when a message is sent. So a delivery may last a quarter longer than the
+A receiver may leave a message unsettled and decide later: no other consumer gets it meanwhile. A
+hanging consumer would keep its messages as long as its connection lives, so an operator can set a
+bound. The deliveries of one link are checked eight times in that time, and only while there are
+any; there is no work when a message is sent. So a delivery may last a quarter longer than the
 bound, and never shorter.
 """
 
@@ -20,7 +20,7 @@ from amqproute.wire.amqp10.link import Delivery, Link
 __all__ = ["LockMonitor"]
 
 LOOKS: Final = 8
-"""How often a delivery is looked at before its time is over."""
+"""Number of checks of a delivery before its time is over."""
 
 
 class LockMonitor:
@@ -28,9 +28,9 @@ class LockMonitor:
 
     Args:
         clock: for its timer.
-        seconds: how long a delivery may be without an outcome; 0 for ever. It may change.
+        seconds: returns the longest time without an outcome; 0 for no limit. It may change.
         link: the link.
-        is_sent: whether all of a delivery has left, so that its time runs.
+        is_sent: returns whether all of a delivery has been sent, so that its time runs.
         overdue: called with the deliveries whose time is over, oldest first, and that time.
     """
 
@@ -53,7 +53,7 @@ class LockMonitor:
         self._timer: IDelayedCall | None = None
 
     def watch(self) -> None:
-        """Look at the link's deliveries from now on, if there is a bound."""
+        """Check the link's deliveries from now on, if there is a bound."""
         if self._timer is None and self._seconds() > 0:
             self._look()
 

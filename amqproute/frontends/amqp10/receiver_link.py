@@ -2,8 +2,8 @@
 """Incoming links: deliveries from the peer to a target.
 
 Where the receiver settles second, or when the link is gone before its deliveries were committed,
-what became of them stands in `suspended_links.ResolvedDeliveries` until the sender has settled
-them. A delivery whose tag is known there is the same delivery: it is answered and not put again
+their outcomes are kept in `suspended_links.ResolvedDeliveries` until the sender has settled them. A
+delivery with a tag that is known there is the same delivery: it is answered and not put again
 (P-16).
 """
 
@@ -55,19 +55,19 @@ _NOT_TAKEN = "the messages were not taken"
 
 
 class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
-    """Puts deliveries on a target, settles them once they are safe, and hands out credit.
+    """Puts deliveries on a target, settles them once they are safe, and grants credit.
 
     Args:
         links: the links of its connection.
         link: our receiving end.
         target: the `ITarget`.
-        origin: who sends.
+        origin: the sender.
         window: deliveries that may be granted or uncommitted at once.
-        resolved: what is known from earlier attachments of the link.
+        resolved: the outcomes of earlier attachments of the link.
 
     Attributes:
-        retention: how long what is known outlives the link; None: it goes with it.
-        is_durable: what became of its messages is itself kept in the store.
+        retention: how long its outcomes outlive the link; None if they do not.
+        is_durable: whether its outcomes are kept in the store as well.
     """
 
     log = Logger()
@@ -102,7 +102,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
         self._context = links.context
         self.link = link
         self.retention: RetentionPolicy | None = None
-        # An empty one is not true.
+        # An empty one is false.
         self.resolved = ResolvedDeliveries() if resolved is None else resolved
         self.is_durable = self.resolved.is_durable
         # Tags of earlier attachments: to be resumed, they need credit and take none away.
@@ -132,7 +132,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
 
     @property
     def waiting_octets(self) -> int:
-        """Octets of messages that have come and are not put yet."""
+        """See `PublishingEndpoint.waiting_octets`."""
         octets = 0 if self._large is None else self._large.octets
         for delivery in self.waiting.deliveries():
             octets += len(delivery.payload)
@@ -142,7 +142,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
 
     @property
     def granted(self) -> int:
-        """Deliveries that the other side may still send."""
+        """See `PublishingEndpoint.granted`."""
         return self.link.credit
 
     # -- deliveries ----------------------------------------------------------------------------
@@ -159,13 +159,13 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
             self._connection.event_batch.put(self, deliveries)
 
     def received_late(self, deliveries: list[Delivery]) -> None:
-        """Take deliveries that came before the attach was answered."""
+        """Put deliveries that came before the answer to the attach."""
         if self.share is not None:
             self._count(self.share, deliveries)
         self._connection.event_batch.put_now(self, deliveries)
 
     def _count(self, share: ContractShare, deliveries: Sequence[Delivery]) -> None:
-        """Count deliveries against the sender's contract, once, when they come."""
+        """Count arriving deliveries against the sender's contract, once."""
         octets = sum([len(delivery.payload) for delivery in deliveries])
         lacking = share.received(len(deliveries), octets)
         if lacking:
@@ -219,7 +219,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
         return published
 
     def message_of(self, delivery: Delivery) -> Message:
-        """Return the message that a delivery has brought.
+        """Return the message of a delivery.
 
         Raises:
             AmqpError: it cannot be taken.
@@ -237,24 +237,24 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
         message = Message(delivery.payload, delivery.rest)
         most = self._connection.limits.header_bytes
         if message.bare_from > most:
-            # Every hop reads these, and writes them anew: they are no place for a body.
+            # Every hop reads and rewrites these: they are no place for a body.
             raise ResourceLimitExceeded(
                 f"header and annotations have {message.bare_from} octets, the limit is {most}",
                 info={"limiter": "header-and-annotations"},
             )
         if not message.has_body:
             self._check_bodiless(message)
-        # Whoever reads a section later, here or behind us, has nobody to reject it to (M-23, M-24).
+        # Later readers of a section, here or at the next hop, could not reject it (M-23, M-24).
         check_sections(message.encoded, message.located or message.offsets)
         return self._context.common.nodes.admitted(message.received(), self.origin)
 
     def _check_bodiless(self, message: Message) -> None:
-        """Look whether a message without a body may be taken (M-22).
+        """Check that a message without a body may be taken (M-22).
 
-        Services do not pass it on, and have requests that need none.
+        Services do not pass it on, and have requests that need no body.
 
         Raises:
-            DecodeError: no.
+            DecodeError: it may not.
         """
         if not message.size:
             raise DecodeError("the message has no octets: it needs a body, which may be empty")
@@ -266,11 +266,11 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
             )
 
     def committed(self, deliveries: list[Delivery]) -> None:
-        """Tell the sender that these are safe (T-20), and let it send on."""
+        """See `PublishingLink.committed`: settle these (T-20), and grant credit."""
         self._uncommitted -= len(deliveries)
         unsettled = []
         for delivery in deliveries:
-            delivery.rest = None  # it is remembered here and there; that must not keep a file
+            delivery.rest = None  # the delivery may be kept longer; that must not keep a file
             if not delivery.settled:
                 unsettled.append(delivery)
         if unsettled:
@@ -281,7 +281,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
             self.grant()
 
     def _accept(self, deliveries: list[Delivery]) -> None:
-        """Tell that these are safe; remember it where the sender has to confirm that it knows."""
+        """Accept these; remember the outcome where the sender has to confirm it."""
         link = self.link
         if not link.is_active:
             self._remember(deliveries, ACCEPTED_STATE)
@@ -305,9 +305,9 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
             self.grant()
 
     def wait_for(self, gate: PublishGate, deliveries: list[Delivery]) -> None:
-        """Keep what the store could not take, to try again when the gate opens.
+        """See `PublishingLink.wait_for`.
 
-        Where the sender is gone for good it sends again what it was told nothing about.
+        A sender that is gone for good sends deliveries without an outcome again.
         """
         self.resolved.unnote([delivery.tag for delivery in deliveries])
         if self._is_ended:
@@ -324,12 +324,12 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
             self._check_recovered()
 
     def failed(self, deliveries: list[Delivery], failure: Failure, in_doubt: bool = False) -> None:
-        """Nothing of these was stored: end the link, so that they have no outcome.
+        """See `PublishingLink.failed`: end the link, so that these have no outcome.
 
         Args:
-            deliveries: which.
+            deliveries: the deliveries, none of which was stored.
             failure: of the store.
-            in_doubt: some of them have been handed on before (`amqproute.broker.early_delivery`).
+            in_doubt: some of them have been delivered before (`amqproute.broker.early_delivery`).
         """
         self._uncommitted -= len(deliveries)
         self._drop(deliveries)
@@ -365,7 +365,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
             if self._earlier and delivery.tag in self._earlier:
                 self._uncommitted += 1
                 large.is_dropped = self._is_known(delivery)
-            if not large.is_dropped:  # else it is no part of its transaction
+            if not large.is_dropped:  # a dropped one is no part of its transaction
                 self._connection.transactions.postpone(delivery)
         try:
             large.add(event)
@@ -397,7 +397,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
         return False
 
     def _not_stored(self, delivery: Delivery, failure: Failure) -> None:
-        """There is no room for a very large message: its sender keeps it for later."""
+        """Release a very large message for which there is no room: its sender keeps it."""
         if not isinstance(failure.value, StoreUnavailable):
             self.failed([delivery], failure)
             return
@@ -410,7 +410,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
         self._gate.close(STORE, str(failure.value))
 
     def _put_off(self, delivery: Delivery, error: AmqpError) -> None:
-        """Have a message sent again later; one that is settled cannot be."""
+        """Release a message, to be sent again later; refuse one that is settled."""
         if delivery.settled or not self.link.is_active:
             self._refuse(delivery, error)
             return
@@ -428,7 +428,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
     # -- transactions (part 4 §4.4.1) ------------------------------------------------------------
 
     def _post(self, delivery: Delivery, state: spec.TransactionalState, message: Message) -> None:
-        """Take a message into its transaction."""
+        """Post a message in its transaction."""
         transaction = self._connection.transactions.working(state.txn_id, delivery)
         origin = self.origin
         origin.tag = delivery.tag
@@ -441,16 +441,15 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
         self._connection.transactions.resume(delivery)
 
     def _remove_pending(self, delivery: Delivery) -> None:
-        """Treat a flagged message as one that was sent in no transaction (M-21).
+        """Take a flagged message out of its transaction (M-21).
 
-        Whether it is taken, and what becomes of the transaction, have nothing to do with each
-        other from here on.
+        From here on the message and the transaction have separate outcomes.
         """
         self._connection.transactions.resume(delivery)
         delivery.state = None
 
     def _promise(self, posted: Sequence[Delivery]) -> None:
-        """Tell the provisional outcome of postings (X-15)."""
+        """Send the provisional outcome of postings (X-15)."""
         if self.link.is_active:
             for txn_id in dict.fromkeys([delivery.state.txn_id for delivery in posted]):
                 state = spec.TransactionalState(txn_id=txn_id, outcome=ACCEPTED_STATE)
@@ -463,7 +462,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
         self.grant()
 
     def concluded(self, deliveries: Sequence[Delivery], is_committed: bool) -> None:
-        """A transaction has ended: settle what was posted in it (X-22)."""
+        """Settle the postings of a transaction that has ended (X-22)."""
         link = self.link
         for delivery in deliveries:
             posted = self._posted.pop(delivery, None)
@@ -478,7 +477,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
         self._connection.flush()  # it may have been ended from another connection
 
     def _doom(self, delivery: Delivery, error: AmqpError) -> None:
-        """A posting is refused, and what it belongs to cannot be committed any more."""
+        """Doom the transaction of a refused posting."""
         if type(delivery.state) is spec.TransactionalState:
             self._connection.transactions.doom(delivery, error)
 
@@ -511,9 +510,9 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
     def compare(
         self, theirs: Mapping[bytes, object], is_complete: bool
     ) -> dict[bytes, spec.Outcome | None]:
-        """Compare what is known with the sender's unsettled map.
+        """Compare the known outcomes with the sender's unsettled map.
 
-        What a complete map does not name the sender has settled: it is forgotten.
+        Deliveries missing from a complete map are settled: they are forgotten.
 
         Returns:
             Our own map, for the answering attach.
@@ -524,7 +523,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
         return {tag: without_words(outcome) for tag, outcome in outcomes.items()}
 
     def _is_known(self, delivery: Delivery) -> bool:
-        """Answer a delivery whose outcome stands since an earlier attachment."""
+        """Answer a delivery whose outcome is known from an earlier attachment."""
         tag = delivery.tag
         outcome = self.resolved.outcomes.get(tag)
         if outcome is None or tag not in self._earlier:
@@ -574,7 +573,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
         return None
 
     def _drop_waiting(self) -> None:
-        """Let go of what waits for the store and will be sent again."""
+        """Drop deliveries that wait for the store and will be sent again."""
         lost = self.waiting.take_failed(lambda each: not each.settled)
         if lost:
             self._uncommitted -= len(lost)
@@ -597,7 +596,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
     # nobody would send again what was sent settled (O-08) -----------------------------------------
 
     def _queue_behind(self, delivery: Delivery) -> bool:
-        """Keep order: once a message is held, the later ones of the link wait behind it."""
+        """Add a delivery behind waiting ones, to keep the order of the link."""
         self.waiting.wait_behind(delivery)
         self._connection.transactions.postpone(delivery)
         return True
@@ -609,7 +608,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
     # -- the peer's flow -----------------------------------------------------------------------
 
     def flowed(self, flow: spec.Flow) -> None:
-        """Take note of the stream's floor, if this is a relaying peer's link."""
+        """See `LinkEndpoint.flowed`: note the floor of a relaying peer's stream."""
         self.grant()  # deliveries that were resumed in vain have used credit up
         stream = self.origin.stream
         floor = flow.properties.get(FLOOR) if flow.properties else None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Outgoing links: entries from a source to the peer.
 
-When it is detached and may come back, what it had goes to `suspended_links.ParkedDeliveries`; when
-it is back, `SenderLink.resume` compares that with what the receiver knows, and what is to be sent
-again goes out, as credit allows, before anything new.
+When a link is detached and may come back, its deliveries go to `suspended_links.ParkedDeliveries`;
+when it is back, `SenderLink.resume` compares them with the receiver's unsettled map, and deliveries
+to be sent again go out, as credit allows, before new ones.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _TAG = struct.Struct(">I").pack
 
 
 class SenderLink(ConsumingEndpoint, AttachedLink):
-    """An `IConsumer` that sends entries on a link and brings the outcomes back.
+    """An `IConsumer` that sends entries on a link and applies their outcomes.
 
     Args:
         links: the links of its connection.
@@ -76,13 +76,13 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         source: the `ISource`.
         default_outcome: for deliveries settled without one, or orphaned (O-17).
         settled: the receiver asked for settled deliveries (snd-settle-mode settled).
-        dynamic: the source was made for this link and goes with it.
-        copies: the link browses: it holds nothing, and its outcomes are its own affair.
-        by_entry: the receiver wants the entries' ids for delivery-tags, which stay the same however
-            often and to whomever an entry is sent.
+        dynamic: whether the source was created for this link and is deleted with it.
+        copies: whether the link browses.
+        by_entry: whether the receiver wants entry ids as delivery-tags, which are the same for all
+            deliveries of an entry.
 
     Attributes:
-        retention: how long what it holds outlives the link; None: it goes with it.
+        retention: how long its deliveries outlive the link; None if they do not.
     """
 
     __slots__ = (
@@ -127,16 +127,16 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         self.retention: RetentionPolicy | None = None
         self._tags = 0
         self._is_gone = False
-        # What was parked, and is to be sent again; and what this attachment says nothing about.
+        # Parked deliveries to be sent again; and those in an unknown state.
         self._again: deque[ResumedDelivery] = deque()
         self._left: dict[bytes, Entry] = {}
         self._parked: ParkedDeliveries | None = None
-        # A very large message that is being sent; what was handed over and waits for the end of it,
-        # or for its delivery-tag.
+        # A very large message that is being sent; entries that wait for the end of it, or for a
+        # delivery-tag.
         self._large: LargeMessageSender[OutgoingParts] | None = None
         self._behind: list[Entry] = []
         self._acquiring: Transaction | None = None
-        # Nothing is locked by browsers, nor by subscribers that share what a topic has in memory.
+        # Browsers lock no entries, nor do subscribers that share messages in memory.
         self._locks: LockMonitor | None = None
         if not (copies or settled or self.is_volatile):
             context = self._context
@@ -151,8 +151,8 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         self._ending: dict[Delivery, Retirement] = {}
         outcomes = link.source.outcomes if link.source is not None else ()
         self._agreed = tuple(each for each in OUTCOMES if each.symbol in outcomes) or OUTCOMES
-        # Who knows one outcome only can be presumed to come to it: subscribers (S-06) and
-        # consumers (S-23). Nothing is settled by that.
+        # A receiver with a single outcome can be presumed to choose it: subscribers (S-06) and
+        # consumers (S-23). This settles nothing.
         self._presumed = self._agreed[0]() if len(self._agreed) == 1 else None
 
     def __repr__(self) -> str:
@@ -192,7 +192,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
             state = spec.TransactionalState(txn_id=transaction.id)
         for entry in entries:
             tag = self._tag_for(entry)
-            if tag in link.unsettled:  # it was given back, and is not settled yet
+            if tag in link.unsettled:  # it was released, and is not settled yet
                 self._behind = list(entries[entries.index(entry) :])
                 break
             message = entry.message
@@ -215,7 +215,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
             if not self.copies:
                 entry.attempted = True
             if not self.is_volatile:
-                # Subscribers share what was decoded; their topic drops it when all have it.
+                # Subscribers share decoded sections; their topic drops them when all have it.
                 message.forget()
             self._bytes += len(message.encoded)
             if self._large is None:
@@ -233,11 +233,11 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         self._connection.flush()
 
     def _tag_for(self, entry: Entry) -> bytes:
-        """Return the delivery-tag under which an entry is sent anew."""
+        """Return the delivery-tag for a new delivery of an entry."""
         if self._by_entry:
             return entry.id.to_bytes(TAG_OCTETS, "big")
         self._tags = (self._tags + 1) & 0xFFFFFFFF
-        while _TAG(self._tags) in self.link.unsettled:  # once around, or the receiver's choice
+        while _TAG(self._tags) in self.link.unsettled:  # in use after a wrap-around
             self._tags = (self._tags + 1) & 0xFFFFFFFF
         return _TAG(self._tags)
 
@@ -252,7 +252,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         state: Any = None,
         resume: bool = False,
     ) -> Delivery:
-        """Begin to send a message that is not in memory; nothing else goes out on this link."""
+        """Begin to send a message that is not in memory; meanwhile the link sends no other."""
         rest = entry.message.rest
         assert rest is not None
         size = sum(map(len, head)) + rest.size
@@ -299,7 +299,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         elif self.settled:
             self.forget([entry])
             self._settle([entry], ACCEPTED)
-        # Not from here: it may be the reader, a disposition or a flow that has brought us here.
+        # Not from here: the caller may be the reader, a disposition or a flow.
         connection.event_batch.afterwards(self.dispatch)
 
     def _stop_large(self) -> None:
@@ -333,14 +333,14 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
     def exhausted(self) -> None:
         """See `IConsumer.exhausted`: answer a drain (F-10), once all that is here has been sent."""
         link = self.link
-        # Without credit nothing of what waits could be sent before the answer.
+        # Without credit waiting entries could not be sent before the answer.
         waits = self._large is not None or (link.credit > 0 and (self._behind or self._again))
         if link.drain and link.is_active and not waits:
             link.drained()
             self._connection.flush()
 
     def _too_large(self, entry: Entry) -> None:
-        """The receiver's max-message-size bars it from this entry; others may take it."""
+        """Release an entry beyond the receiver's max-message-size; other consumers may take it."""
         self._settle([entry], Modification(undeliverable_here=True))
 
     # -- resumption (part 2 §2.6.13) -------------------------------------------------------------
@@ -348,12 +348,12 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
     def resume(
         self, parked: ParkedDeliveries, theirs: Mapping[bytes, object], is_complete: bool
     ) -> None:
-        """Take over what an earlier attachment of this link had, and settle what is in doubt.
+        """Take over the deliveries of an earlier attachment, and settle those in doubt.
 
         Args:
-            parked: what it had.
+            parked: the deliveries.
             theirs: the receiver's unsettled map.
-            is_complete: what is not in that map is not known to the receiver.
+            is_complete: whether that map is complete.
         """
         self._tags = parked.last_tag
         entries, parked.entries = parked.entries, {}
@@ -369,12 +369,12 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
             self._break(conditions.NOT_ALLOWED, words, ())  # O-31
 
     def avoid_tags(self, theirs: Mapping[bytes, object]) -> None:
-        """Give no tag out anew that the receiver may still have in its map."""
+        """Avoid tags that the receiver may still have in its map."""
         ours = [int.from_bytes(tag, "big") for tag in theirs if len(tag) == _TAG_OCTETS]
         self._tags = max([self._tags, *ours])
 
     def dispatch(self) -> None:
-        """Send what is to be sent again, then what is new, as far as there is room."""
+        """See `NodeEndpoint.dispatch`: deliveries to be sent again come first."""
         if self._large is not None:
             self._large.go()
         if self._large is None and self._again:
@@ -417,14 +417,14 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
                 self.forget([entry])
                 self._too_large(entry)
         for state, deliveries in by_outcome(answers):
-            # Settled by us as well, when what the receiver has decided is on the disk.
+            # We settle as well when the receiver's outcome is on the disk.
             self._settle((), outcome_of(state) or RELEASED, deliveries)
         if self._locks is not None:
             self._locks.watch()
         connection.flush()
 
     def _held(self, deliveries: Sequence[Delivery]) -> dict[bytes, Entry]:
-        """Return everything that is held, by tag: sent, to be sent again, and in doubt."""
+        """Return all entries held, by tag: sent, to be sent again, and in doubt."""
         held = {each.tag: each.context for each in deliveries if each.context is not None}
         for again in self._again:
             if again.entry is not None:
@@ -439,7 +439,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         return held
 
     def _suspend(self, deliveries: Sequence[Delivery]) -> ParkedDeliveries:
-        """The link is detached, and may come back: what it had stays with it (O-04, O-06)."""
+        """Park the deliveries of the link, which may come back (O-04, O-06)."""
         self._end()
         entries = self._held(deliveries)
         parked = self._parked = ParkedDeliveries(self.source, self._orphaned, self, self._tags)
@@ -466,7 +466,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         )
 
     def _take_back(self, deliveries: Sequence[Delivery], seconds: float) -> None:
-        """Offer again what the receiver has kept for too long; that was a failed attempt."""
+        """Release entries whose lock has timed out, as a failed attempt."""
         entries = [delivery.context for delivery in deliveries]
         for delivery in deliveries:
             delivery.context = None
@@ -486,7 +486,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
     # -- the receiver's answers ------------------------------------------------------------------
 
     def updated(self, deliveries: Sequence[Delivery], state: object, settled: bool) -> None:
-        """Act on a disposition of the receiver's."""
+        """See `LinkEndpoint.updated`: apply the receiver's outcome."""
         if type(state) is spec.TransactionalState:
             self._updated_within(deliveries, state, settled)
             return
@@ -504,13 +504,13 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         entries = []
         contradicted = None
         for delivery in deliveries:
-            # The first outcome counts: a repetition, or the settling of it, changes nothing.
+            # The first outcome counts: a repetition, or its settlement, changes nothing.
             if delivery.context is not None:
                 entries.append(delivery.context)
                 delivery.context = None
                 delivery.local_state = state
             elif self._ending and delivery in self._ending:
-                # It is decided by the discharge. To be settled is all that can happen before.
+                # The discharge decides. Before that it can only be settled.
                 retirement = self._ending[delivery]
                 retirement.settled = retirement.settled or settled
                 if is_outcome and type(retirement.outcome) is not type(outcome):
@@ -535,7 +535,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
     def _break(
         self, condition: conditions.Condition, words: str, deliveries: Sequence[Delivery]
     ) -> None:
-        """End the link for a fault of the receiver's; what it held goes back."""
+        """End the link for a fault of the receiver; entries it held go back."""
         error = spec.Error(condition=condition, description=words)
         self._links.fail(self.link, error, deliveries)
 
@@ -544,10 +544,10 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
     def _updated_within(
         self, deliveries: Sequence[Delivery], state: spec.TransactionalState, settled: bool
     ) -> None:
-        """Take an outcome into a transaction: nothing happens to the entry before its commit.
+        """Add an outcome to a transaction: it has no effect before the commit.
 
-        A receiver must not settle before the discharge (X-14), yet some do: then there is nothing
-        to be given back to by a rollback, and the entry becomes available (K-16).
+        A receiver must not settle before the discharge (X-14), yet some do: after a rollback it
+        has no delivery any more, and the entry becomes available (K-16).
         """
         stated = state.outcome
         transaction: Transaction | None = None
@@ -594,21 +594,21 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
 
     @property
     def queue(self) -> INode:
-        """The queue that its entries stand on; a subscription keeps them on one of its own."""
+        """The queue of its entries; a durable subscription has one of its own."""
         return getattr(self.source, "queue", self.source)
 
     def settle_within(self, entries: Sequence[Entry], outcome: Outcome, batch: Batch) -> None:
-        """Act on outcomes, within the commit of a transaction."""
+        """Apply outcomes within the commit of a transaction."""
         if not (self.copies and self._is_gone):
             self.source.settle(entries, outcome, batch, consumer=self)
 
     def retake(self, entries: Sequence[Entry]) -> None:
-        """Take entries back: that commit failed."""
+        """Undo `settle_within`: that commit failed."""
         if not self.copies:
             self.source.retake(entries)
 
     def retired(self, retirements: Sequence[Retirement]) -> None:
-        """A transaction was committed: settle what the receiver has not (X-17, X-30)."""
+        """Settle the deliveries of a committed transaction that are unsettled (X-17, X-30)."""
         self._concluded(retirements)
         if not self.link.is_active:
             return
@@ -625,7 +625,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         self.source.dispatch()
 
     def settle_deliveries(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
-        """Settle what the receiver has left for us to settle; its delivery-tags are free then."""
+        """See `AnsweredConsumer.settle_deliveries`; their delivery-tags are free then."""
         if not self.link.is_active:
             return
         state = ACCEPTED_STATE if outcome is ACCEPTED else state_of(outcome)
@@ -636,7 +636,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
                 self._connection.event_batch.afterwards(self.dispatch)
 
     def restored(self, retirements: Sequence[Retirement]) -> None:
-        """A transaction was rolled back: the link holds as before what it can hold (X-19)."""
+        """Hold the entries of a rolled back transaction again, as far as possible (X-19)."""
         self._concluded([each for each in retirements if self._is_gone or each.settled])
         settled = []
         orphans = []
@@ -677,7 +677,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         self.dispatch()
 
     def _acquire_in(self, txn_id: object) -> None:
-        """Acquire messages in a transaction of the receiver's from now on."""
+        """Acquire messages in a transaction of the receiver from now on."""
         try:
             if not isinstance(txn_id, bytes):
                 raise InvalidField("the link state property txn-id is not binary")
@@ -697,7 +697,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         return transaction
 
     def returned(self, deliveries: Sequence[Delivery]) -> None:
-        """A transaction was rolled back in which these were acquired: they are for all again."""
+        """Release deliveries acquired in a transaction that was rolled back."""
         if self._is_gone:
             self._unpark(deliveries)
             return
@@ -726,7 +726,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
 
     @property
     def _orphaned(self) -> Outcome:
-        """The outcome of what it held when it went."""
+        """The outcome of entries it held at its end."""
         outcome = self.default_outcome
         if isinstance(self.source, DurableSubscription) and is_seen(outcome):
             return RELEASED
@@ -754,7 +754,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
 
 
 def _as_transferred(entry: Entry, now_ms: int) -> tuple[Sequence[Any], int]:
-    """Return the buffers of a message as it goes out now, and its message-format (M-09)."""
+    """Return the buffers of a message to be sent now, and its message-format (M-09)."""
     message = entry.message
     if (message.located or message.offsets).delivery_annotations_end:
         message_format = message.foreign_format

@@ -4,42 +4,41 @@
 Theory of operation
 ===================
 
-A link stands between two termini, and a terminus may outlive it (part 2 §2.6.2). What it keeps is
-the state of the deliveries that are not settled. There are two kinds here:
+A link connects two termini, and a terminus may outlive it (part 2 §2.6.2), with the state of its
+unsettled deliveries. There are two kinds here:
 
-* `ParkedDeliveries`: a consumer's. The entries that it had and had not settled stay its own (O-04,
-  O-06): they are acquired on their queue, and nobody else gets them. When the terminus expires, its
-  default outcome is applied to them, as it always was to what a lost consumer held (O-17).
-* `ResolvedDeliveries`: a publisher's. What became of its deliveries whose outcome it has not
-  confirmed: those of a link whose receiver settles second, and those that were committed when
-  nobody was left to be told. With a durable terminus each of them stands in the store as well, in
-  the commit of its message, so that the answer is the same after a restart (P-16).
+* `ParkedDeliveries` of a consumer. Its unsettled entries stay with it (O-04, O-06): they are
+  acquired on their queue, and no other consumer gets them. When the terminus expires, its default
+  outcome is applied to them, as to the entries of any lost consumer (O-17).
+* `ResolvedDeliveries` of a publisher: outcomes that it has not confirmed, of a link whose receiver
+  settles second, and of deliveries that were committed after the end of the link. With a durable
+  terminus each of them is in the store as well, in the commit of its message, so that the answer is
+  the same after a restart (P-16).
 
-How long, the expiry-policy says: it is what starts the timer (§3.5.6), and ``timeout`` how long
-the timer runs::
+The expiry-policy starts the timer (§3.5.6), which runs for ``timeout``::
 
     link-detach         at the detach
     session-end         when the session has ended         (the default, with a timeout of 0)
     connection-close    when the connection is gone
     never               answered as connection-close, with the longest time that is kept
 
-No timer is longer than `FrontendLimits.suspended_seconds`, and the answering attach says so.
+No timer is longer than `FrontendLimits.suspended_seconds`, and the answering attach has the
+effective timeout.
 
-When the link is attached again, by the same owner, container-id and name, the two maps are
-compared (§2.6.13). Of a delivery that both know, the one who has an outcome tells it; without one
-it is sent again, marked as resumed. What only the receiver knows is settled. What only the sender
-knows may be sent anew: here always, under its old tag. A peer whose map is incomplete tells
-nothing by silence. An attach without a map is one with an empty map: the client has lost its
-memory, or never had one.
+When the link is attached again, by the same owner, container-id and name, the two maps are compared
+(§2.6.13). For a delivery in both maps, the side with an outcome sends it; without one the delivery
+is sent again, marked as resumed. A delivery known only to the receiver is settled. One known only
+to the sender may be sent anew: here always, under its old tag. The absence of a delivery from an
+incomplete map means nothing. An attach without a map is one with an empty map: the client has lost
+its state, or never had one.
 
 Limits
 ======
 
-What is parked and taken is bounded in number, in octets and in time, over all connections; when
-there is too much of one of these, the principal that has most of it loses the link that has been
-suspended for the longest time: nobody's termini depend on what others leave behind. Consumers'
-state does not outlive a restart: what they had parked is available again then, so their termini are
-never answered as durable.
+Kept state is bounded in number, in octets and in time, over all connections; beyond a bound the
+principal with the most state loses the link that has been suspended for the longest time: termini
+do not depend on the remains of others. The state of consumers does not outlive a restart: parked
+entries are available again then, so their termini are never answered as durable.
 """
 
 from __future__ import annotations
@@ -71,13 +70,13 @@ from amqproute.wire.amqp10.value_memory import footprint
 RESOLVED_NOTES: Final = "taken"
 """The kind of the store's notes about deliveries of durable publishers."""
 TICK_SECONDS: Final = 1.0
-"""Timers are not set finer than this, so that many links cost few of them."""
+"""Resolution of timers, so that many links cost few of them."""
 LONGEST_SHOWN: Final = 256
-"""Characters of a client's names that operators are shown."""
+"""Most characters of a client's names shown to operators."""
 LONGEST_CONDITION: Final = 128
-"""Longer conditions are not repeated to who has said them."""
+"""Longer conditions are not repeated to their authors."""
 RESOLVED_OCTETS: Final = 256
-"""What a delivery costs of which only the outcome is kept."""
+"""Estimated octets of a delivery of which only the outcome is kept."""
 
 LinkKey = tuple[str, str, str, str]
 """Owner (`amqproute.values.owner_of`), container-id, link name, our role."""
@@ -90,7 +89,7 @@ class RetentionPolicy:
     Attributes:
         policy: the expiry-policy in force.
         seconds: the timeout in force.
-        durable: what is kept survives a restart (publishers only).
+        durable: whether the state survives a restart (publishers only).
     """
 
     policy: Symbol = spec.EXPIRE_SESSION_END
@@ -99,20 +98,20 @@ class RetentionPolicy:
 
     @property
     def is_momentary(self) -> bool:
-        """It ends with the link."""
+        """Whether it ends with the link."""
         return self.policy == spec.EXPIRE_LINK_DETACH and not self.seconds
 
 
 def retention_of(
     asked: spec.Source | spec.Target, most_seconds: int, exactly_once: bool = False
 ) -> RetentionPolicy:
-    """Return what is in force of what a source or target asks for.
+    """Return the effective retention of a source or target.
 
     Args:
         asked: the terminus of the attach.
-        most_seconds: nothing is kept for longer.
-        exactly_once: a publisher that wants no message taken twice: what is known of its
-            deliveries has to outlive its connection, and this process.
+        most_seconds: the longest timeout.
+        exactly_once: whether the publisher wants no message taken twice: its outcomes have to
+            outlive its connection, and this process.
     """
     policy, seconds = Symbol(asked.expiry_policy), min(asked.timeout, most_seconds)
     if policy == spec.EXPIRE_NEVER:
@@ -123,18 +122,18 @@ def retention_of(
 
 
 class ParkedDeliveries:
-    """The entries that a suspended consumer had not settled.
+    """The unsettled entries of a suspended consumer.
 
     Args:
-        source: where they are from; they are acquired there.
-        outcome: what becomes of them when the link does not come back.
-        consumer: the one that had them.
+        source: their source, where they are acquired.
+        outcome: returns their outcome if the link does not come back.
+        consumer: their holder.
         last_tag: the number in the last delivery-tag that was used.
 
     Attributes:
         entries: by delivery-tag, oldest first.
-        is_waiting: the link is neither back nor expired.
-        is_pending: a transaction that is not discharged decides about some of what it had.
+        is_waiting: whether the link is neither back nor expired.
+        is_pending: whether an open transaction decides about some of its entries.
     """
 
     __slots__ = (
@@ -180,15 +179,15 @@ class ParkedDeliveries:
 class ResolvedDeliveries:
     """Outcomes of a publisher's deliveries that it has not confirmed yet.
 
-    It is handed on from one attachment of the link to the next.
+    It is passed from one attachment of the link to the next.
 
     Args:
-        link: names the terminus in the store.
+        link: the key of the terminus in the store.
 
     Attributes:
-        is_durable: what comes from now on is kept in the store.
+        is_durable: whether new outcomes are kept in the store.
         outcomes: by delivery-tag.
-        is_pending: the link is gone, and something that came on it waits for the disk or the DNS.
+        is_pending: the link is gone, and some of its deliveries wait for the disk or the DNS.
     """
 
     __slots__ = ("_link", "_noted", "_waiting", "is_durable", "is_pending", "outcomes")
@@ -210,7 +209,7 @@ class ResolvedDeliveries:
         return len(self.outcomes) * RESOLVED_OCTETS
 
     def on_recovered(self, notify: Callable[[], None]) -> None:
-        """Have ``notify()`` called, once, when nothing is pending any more."""
+        """Call ``notify()`` once when nothing is pending any more."""
         self._waiting.append(notify)
 
     def is_recovered(self) -> None:
@@ -221,16 +220,16 @@ class ResolvedDeliveries:
             notify()
 
     def note(self, tag: bytes, batch: Batch) -> None:
-        """Have it on the disk, with the message, that the message of this tag was accepted."""
+        """Store the acceptance of a delivery-tag together with its message."""
         batch.transaction.note(RESOLVED_NOTES, note_key(self._link, tag), _ACCEPTED)
         self._noted.add(tag)
 
     def unnote(self, tags: Iterable[bytes]) -> None:
-        """The commit with these has failed."""
+        """Undo `note`: that commit failed."""
         self._noted.difference_update(tags)
 
     def recovered(self, tag: bytes, outcome: spec.Outcome) -> None:
-        """Take over what an earlier run of the daemon has noted."""
+        """Take over the notes of an earlier run of the daemon."""
         self._noted.add(tag)
         self.outcomes[tag] = outcome
 
@@ -238,8 +237,8 @@ class ResolvedDeliveries:
         """Forget deliveries that the sender has settled.
 
         Args:
-            tags: which.
-            begin: gives the batch to delete their notes in; called only if there are any.
+            tags: their tags.
+            begin: returns the batch that deletes their notes; called only if there are any.
         """
         noted = self._noted
         for tag in tags:
@@ -258,15 +257,15 @@ class SuspendedLink:
     """One link that is suspended.
 
     Attributes:
-        key: names it.
-        terminus: ours, as it was in force: for an attach that names none.
-        retention: how long it lives.
-        held: what it keeps.
-        connection: the connection it was on, while that is there.
-        session: the session it was on, while that is there.
-        due: when it expires, by the clock; None while its timer does not run.
-        counted: deliveries and octets as they were when it was added; its names and its terminus,
-            with filters and capabilities, count too.
+        key: its key.
+        terminus: our terminus in force, for an attach without one.
+        retention: its retention.
+        held: its state.
+        connection: its connection, while that exists.
+        session: its session, while that exists.
+        due: time of its expiry, by the clock; None while its timer does not run.
+        counted: deliveries and octets when it was added, including its names and its terminus with
+            filters and capabilities.
     """
 
     key: LinkKey
@@ -284,8 +283,8 @@ class SuspendedCounters:
     """Totals of suspended links.
 
     Attributes:
-        links: how many they are.
-        deliveries: whose state is kept.
+        links: their number.
+        deliveries: number of deliveries whose state is kept.
         octets: in memory.
     """
 
@@ -294,7 +293,7 @@ class SuspendedCounters:
     octets: int = 0
 
     def add(self, link: SuspendedLink, sign: int) -> None:
-        """Count a link in, or out with a `sign` of -1."""
+        """Add a link; subtract it with a `sign` of -1."""
         deliveries, octets = link.counted
         self.links += sign
         self.deliveries += sign * deliveries
@@ -306,8 +305,8 @@ class SuspendedLinks:
 
     Args:
         clock: for the timers.
-        limits: how many, how much, how long.
-        begin: makes a `Batch`, for what an expiry does.
+        limits: bounds of number, octets and time.
+        begin: makes a `Batch` for an expiry.
     """
 
     log = Logger()
@@ -333,7 +332,7 @@ class SuspendedLinks:
 
     @property
     def deliveries(self) -> int:
-        """Deliveries whose state is kept."""
+        """Number of deliveries whose state is kept."""
         return self._all.deliveries
 
     @property
@@ -342,7 +341,7 @@ class SuspendedLinks:
         return self._all.octets
 
     def rows(self) -> list[dict[str, object]]:
-        """Return what an operator wants to know, for the management node."""
+        """Return the rows for operators."""
         now = self._clock.seconds()
         return [
             {
@@ -364,7 +363,7 @@ class SuspendedLinks:
         return self._links.get(key)
 
     def add(self, link: SuspendedLink) -> None:
-        """Keep a link that has been detached, for as long as its terms say."""
+        """Keep a link that has been detached, by its terms."""
         key = link.key
         self.expire(key)
         self._links[key] = link
@@ -379,7 +378,7 @@ class SuspendedLinks:
         self._make_room(link)
 
     def take(self, key: LinkKey) -> SuspendedLink | None:
-        """Hand a link over that is attached again."""
+        """Remove and return a link that is attached again."""
         link = self._links.pop(key, None)
         if link is None:
             return None
@@ -393,7 +392,7 @@ class SuspendedLinks:
         return link
 
     def expire(self, key: LinkKey) -> None:
-        """End a terminus: what it keeps is given up."""
+        """End a terminus, and drop its state."""
         link = self.take(key)
         if link is None:
             return
@@ -408,10 +407,10 @@ class SuspendedLinks:
             link.held.source.dispatch()
 
     def expire_from(self, is_gone: Callable[[INode, str | None], bool]) -> None:
-        """End the consumers' termini at nodes or aliases that are not there any more (L-03).
+        """End the consumers' termini at nodes or aliases that are gone (L-03).
 
         Args:
-            is_gone: tells it for a node and the address it was attached by.
+            is_gone: returns it for a node and the address of its attach.
         """
         for key, link in list(self._links.items()):
             if isinstance(link.held, ParkedDeliveries):
@@ -420,7 +419,7 @@ class SuspendedLinks:
                     self.expire(key)
 
     def session_ended(self, connection: object, session: object) -> None:
-        """The timers of those start that live as long as their session."""
+        """Start the timers of links whose expiry begins with the end of their session."""
         for link in list(self._on.get(connection, {}).values()):
             if link.session is session:
                 link.session = None
@@ -428,14 +427,14 @@ class SuspendedLinks:
                     self._start(link)
 
     def connection_lost(self, connection: object) -> None:
-        """All timers run now that did not before."""
+        """Start all timers of the connection that do not run yet."""
         for link in self._on.pop(connection, {}).values():
             link.connection = link.session = None
             if link.due is None:
                 self._start(link)
 
     def recovered(self, notes: Mapping[str, bytes]) -> None:
-        """Take over what durable publishers had not confirmed when the daemon stopped."""
+        """Take over the unconfirmed outcomes of durable publishers from an earlier run."""
         found: dict[LinkKey, ResolvedDeliveries] = {}
         for text, encoded in notes.items():
             try:
@@ -454,7 +453,7 @@ class SuspendedLinks:
             self.add(SuspendedLink(key, None, terms, resolved))
 
     def stop(self) -> None:
-        """Cancel the timer. What is parked is in the store; it is available after a restart."""
+        """Cancel the timer. Parked entries are in the store, and available after a restart."""
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
@@ -513,7 +512,7 @@ class SuspendedLinks:
                 held = [(each.links, name) for name, each in self._sums.items()]
             else:
                 return
-            # Of those who have the most the newcomer itself, else whoever.
+            # Among the principals with the most, that of the new link comes first.
             own = principal_of(newcomer.key[0])
             _, _, principal = max((most, name == own, name) for most, name in held)
             victim = next(iter(self._of[principal]))
@@ -530,13 +529,13 @@ class SuspendedLinks:
 
 
 def _part(held: ParkedDeliveries | ResolvedDeliveries) -> None:
-    """Part what was kept from the consumer that had it, which knows it too."""
+    """Separate parked deliveries from their consumer, which refers to them, too."""
     if isinstance(held, ParkedDeliveries):
         held.consumer = None
 
 
 def _remove(index: dict[Any, dict[LinkKey, SuspendedLink]], name: Any, key: LinkKey) -> None:
-    """Take a link out of an index, and leave no empty place behind."""
+    """Remove a link from an index, with its key if that has no other."""
     place = index.get(name)
     if place is not None:
         place.pop(key, None)
@@ -545,7 +544,7 @@ def _remove(index: dict[Any, dict[LinkKey, SuspendedLink]], name: Any, key: Link
 
 
 def note_key(link: LinkKey, tag: bytes) -> str:
-    """Return the name under which the store keeps what became of a delivery."""
+    """Return the key of the store's note about a delivery."""
     return json.dumps([*link, tag.hex()], separators=(",", ":"))
 
 
@@ -553,7 +552,7 @@ def read_note_key(text: str) -> tuple[LinkKey, bytes]:
     """Read it back.
 
     Raises:
-        ValueError: it is not the name of such a note.
+        ValueError: it is not the key of such a note.
     """
     parts = parse_json(text)
     if not isinstance(parts, list) or len(parts) != 5 or not all(
@@ -565,7 +564,7 @@ def read_note_key(text: str) -> tuple[LinkKey, bytes]:
 
 
 def without_words(state: spec.Outcome | None) -> spec.Outcome | None:
-    """Return an outcome without its texts, as it goes into a map or with a transfer."""
+    """Return an outcome without its texts, for a map or a transfer."""
     if isinstance(state, spec.Rejected) and state.error is not None:
         condition = state.error.condition
         return spec.Rejected(

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resolution of the source or target of an attach: names, access, effective terms.
 
-What is answered is what is so (E-01). How long a terminus outlives its link `suspended_links` knows
-and `link_attach` puts into the answer: those of queues and of publishers do, those of browsers, of
-plain and shared subscribers and of dynamic nodes go with the link. Only what is known of the
-deliveries of a publisher that wants each message taken exactly once outlives a restart as well.
+The answer has the terms in force (E-01). `suspended_links` decides how long a terminus outlives its
+link, and `link_attach` puts it into the answer: those of queues and of publishers do; those of
+browsers, of plain and shared subscribers and of dynamic nodes end with the link. Only the outcomes
+of publishers that want exactly-once outlive a restart as well.
 
 Durable subscriptions to topics (S-20) are asked for by ``durable`` 1 or 2 and expiry-
 policy ``never``, named by container-id and link name, found again by the same attach or by one
-with a null source, and ended by closing the link. With the capability ``shared`` what counts of
-the link's name is the part before ``|``, and several links may share it; with ``global`` links of
-all containers of one user. The names of those who did not authenticate mean something within
-the address that they connect from only (`amqproute.values.owner_of`).
+with a null source, and ended by closing the link. With the capability ``shared`` only the part of
+the link's name before ``|`` counts, and several links may share it; with ``global`` links of all
+containers of one user. Names of anonymous clients are valid within the address that they connect
+from (`amqproute.values.owner_of`).
 """
 
 from __future__ import annotations
@@ -86,13 +86,14 @@ class LinkMode:
     """Behavior of a link at its terminus.
 
     Attributes:
-        dynamic: the node was made for this link.
-        settled: the other side wants settled deliveries (sources only).
-        copies: the link browses (distribution-mode copy; sources only).
-        keeps: the terminus may outlive the link.
-        exactly_once: the state of the link's deliveries has to outlive connection and restart
-            (targets only).
-        settles_second: deliveries are settled after the sender has settled them (targets only).
+        dynamic: whether the node was created for this link.
+        settled: whether the other side wants settled deliveries (sources only).
+        copies: whether the link browses (distribution-mode copy; sources only).
+        keeps: whether the terminus may outlive the link.
+        exactly_once: whether the state of the link's deliveries has to outlive connection and
+            restart (targets only).
+        settles_second: whether deliveries are settled after the sender has settled them (targets
+            only).
     """
 
     dynamic: bool = False
@@ -105,10 +106,10 @@ class LinkMode:
 
 @dataclass(slots=True)
 class ResolvedTarget:
-    """The node that a link of a sender leads to.
+    """The node of a sender's link.
 
     Attributes:
-        node: where its messages go.
+        node: the target of its messages.
         terminus: the target to answer with.
         mode: of the link.
         properties: further properties of the answering attach.
@@ -125,10 +126,10 @@ class ResolvedTarget:
 
 @dataclass(slots=True)
 class ResolvedSource:
-    """The node that a link of a receiver gets entries from.
+    """The node of a receiver's link.
 
     Attributes:
-        node: where its entries come from.
+        node: the source of its entries.
         terminus: the source to answer with.
         mode: of the link.
         properties: further properties of the answering attach.
@@ -148,11 +149,11 @@ class TerminusResolver:
     """Resolves termini for the links of all connections.
 
     Args:
-        nodes: the nodes, and who may use them.
-        qualified: gives the address of a dynamic node to its name (A-02).
+        nodes: the nodes, with the access rules.
+        qualified: returns the address of a dynamic node for its name (A-02).
         now_ms: the wall clock, for filters and first-message-date.
-        drops_filters: tells whether filters that are not known are left out of what is in force;
-            else the link is refused (L-20).
+        drops_filters: returns whether unknown filters are ignored; else the link is refused
+            (L-20).
     """
 
     def __init__(
@@ -170,11 +171,11 @@ class TerminusResolver:
     # -- where a client sends to -----------------------------------------------------------------
 
     def target(self, attach: spec.Attach, principal: Principal) -> ResolvedTarget:
-        """Resolve the target of a link that the other side sends on (A-19).
+        """Resolve the target of a sender's link (A-19).
 
         Raises:
-            Unresolved: the domain has to be asked about first.
-            AmqpError: the link is to be refused with it.
+            Unresolved: the domain has to be looked up first.
+            AmqpError: the reason to refuse the link.
         """
         target = attach.target
         if isinstance(target, spec.Coordinator):
@@ -223,20 +224,20 @@ class TerminusResolver:
     def check_target(
         self, target: spec.Target | spec.Coordinator | None, principal: Principal
     ) -> None:
-        """Look whether who sends on a link still may; its messages are judged one by one.
+        """Check that the sender of a link still has access; its messages are checked one by one.
 
         Raises:
-            UnauthorizedAccess: not any more.
+            UnauthorizedAccess: it has not any more.
         """
         if not isinstance(target, spec.Target) or target.dynamic:
-            return  # a dynamic node is its creator's
+            return  # a dynamic node belongs to its creator
         self.nodes.check_target(target.address, principal)
 
     def check_source(self, source: spec.Source | None, principal: Principal, copies: bool) -> None:
-        """Look whether who receives on a link still may.
+        """Check that the receiver of a link still has access.
 
         Raises:
-            UnauthorizedAccess: not any more.
+            UnauthorizedAccess: it has not any more.
         """
         if source is None or source.dynamic or source.address is None:
             return
@@ -247,17 +248,17 @@ class TerminusResolver:
     def source(
         self, attach: spec.Attach, principal: Principal, container: str = "", owner: str = ""
     ) -> ResolvedSource:
-        """Resolve the source of a link that the other side receives on.
+        """Resolve the source of a receiver's link.
 
         Args:
-            attach: the other side's.
-            principal: who it is.
+            attach: of the other side.
+            principal: of the other side.
             container: its container-id, for the no-local filter.
-            owner: whose subscriptions it gets at, by `amqproute.values.owner_of`; the principal's
-                if it is empty.
+            owner: owner of the subscriptions it may use, by `amqproute.values.owner_of`; the
+                principal if it is empty.
 
         Raises:
-            AmqpError: the link is to be refused with it.
+            AmqpError: the reason to refuse the link.
         """
         source = attach.source
         owner = owner or str(principal)
@@ -400,9 +401,9 @@ class TerminusResolver:
         return ResolvedSource(node, answer, mode, properties, ready)
 
     def _check_begun(self, key: tuple[str, str], owner: str) -> None:
-        """Refuse a link under the name of one that is there for good (L-12).
+        """Refuse a link with the name of a durable subscription that it does not mean (L-12).
 
-        It would not be that one: nobody would take what that one collects.
+        Otherwise no link would consume the messages of that subscription.
         """
         known = self.nodes.broker.subscription(*key, owner)
         if known is not None and known.definition.is_of(owner):
@@ -415,7 +416,7 @@ class TerminusResolver:
     def _keep_date(
         self, attach: spec.Attach, key: tuple[str, str], owner: str, properties: dict[str, Any]
     ) -> None:
-        """Let "only new messages" stand for the date that a subscription has (L-15, L-16)."""
+        """Take "only new messages" for the date of an existing subscription (L-15, L-16)."""
         known = self.nodes.broker.subscription(*key, owner)
         asked = (attach.properties or {})[FIRST_DATE]
         assert isinstance(asked, int)  # `_first_message_date` has looked
@@ -496,7 +497,7 @@ class TerminusResolver:
         return ResolvedSource(known, answer, mode, properties)
 
     def _first_message_date(self, attach: spec.Attach) -> tuple[dict[str, Any], int]:
-        """Read the date from which on messages are wanted (L-14, L-15)."""
+        """Read the first-message-date (L-14, L-15)."""
         asked = attach.properties.get(FIRST_DATE) if attach.properties else None
         if asked is None:
             return {}, 0
@@ -534,12 +535,12 @@ class TerminusResolver:
 
 
 def _may_create(terminus: spec.Source | spec.Target) -> bool:
-    """Tell whether a queue may be what an attach asks for, if there is no such node."""
+    """Return whether a queue may be created for an attach, if there is no node."""
     return TOPIC_WORDS.isdisjoint(terminus.capabilities)
 
 
 def _check_unchanged(terminus: spec.Source | spec.Target, node: Any) -> None:
-    """Refuse properties for a node that is there: what it is was said when it was made (Q-14)."""
+    """Refuse properties for an existing node: they were set when it was created (Q-14)."""
     properties = terminus.dynamic_node_properties
     if not properties:
         return
@@ -555,7 +556,7 @@ def _check_unchanged(terminus: spec.Source | spec.Target, node: Any) -> None:
 
 
 def _check_topic(properties: Mapping[Any, Any]) -> None:
-    """Refuse what a dynamic topic cannot be: it has no properties but those it cannot change."""
+    """Refuse properties that a dynamic topic cannot have."""
     for key, value in plain_properties(properties).items():
         if isinstance(value, Lifetime):
             if value is not Lifetime.CLOSE:
@@ -574,7 +575,7 @@ def _default_outcome(source: spec.Source, allowed: Sequence[str]) -> Any:
     """Return the default outcome in force (O-17, O-22, O-23).
 
     Raises:
-        PreconditionFailed: the node does not allow the one that was asked for.
+        PreconditionFailed: the node does not allow the requested one.
     """
     asked = source.default_outcome
     if asked is None:
@@ -588,7 +589,7 @@ def _default_outcome(source: spec.Source, allowed: Sequence[str]) -> Any:
 
 
 def _may_be_exact(attach: spec.Attach) -> bool:
-    """Tell whether messages of a publisher can be taken exactly once: if it sends unsettled."""
+    """Return whether exactly-once is possible for a publisher: if it sends unsettled."""
     return (
         attach.snd_settle_mode != spec.SENDER_SETTLED
         and isinstance(attach.target, spec.Target)
@@ -597,11 +598,11 @@ def _may_be_exact(attach: spec.Attach) -> bool:
 
 
 def _desires_exactly_once(attach: spec.Attach) -> bool:
-    """Tell whether a publisher says that it confirms outcomes (P-14).
+    """Return whether a publisher declares that it confirms outcomes (P-14).
 
-    Clients that ask for rcv-settle-mode second and never settle are common, Azure's among them:
-    the mode alone says nothing. What a sender desires stands in its attach, or in its target
-    (§3.5.4), which is all that Proton lets its users set.
+    Clients that ask for rcv-settle-mode second and never settle are common, Azure's among them: the
+    mode alone proves nothing. The desired capabilities are in the attach, or in the target
+    (§3.5.4), where Proton lets its users set them.
     """
     return (
         EXACTLY_ONCE_CAPABILITY in attach.desired_capabilities
@@ -610,12 +611,12 @@ def _desires_exactly_once(attach: spec.Attach) -> bool:
 
 
 def _desired_of_target(attach: spec.Attach) -> Sequence[str]:
-    """Return the capabilities that a publisher desires of its target."""
+    """Return the capabilities of the target that a publisher desires."""
     return attach.target.capabilities if isinstance(attach.target, spec.Target) else ()
 
 
 def _asks_for_durable_state(attach: spec.Attach) -> bool:
-    """Tell whether a publisher asks for exactly-once in the standard's own words."""
+    """Return whether a publisher asks for exactly-once in terms of the standard."""
     target = attach.target
     return (
         isinstance(target, spec.Target)
@@ -632,11 +633,11 @@ def _delivery_mode(attach: spec.Attach, may_be_exact: bool = False) -> dict[str,
     refused, a wish for it gets at least once (K-23).
 
     Args:
-        attach: the other side's.
-        may_be_exact: exactly-once can be had.
+        attach: of the other side.
+        may_be_exact: whether exactly-once is possible.
 
     Raises:
-        NotImplementedHere: the mode demanded is not offered.
+        NotImplementedHere: the demanded mode is not offered.
     """
     properties = attach.properties or {}
     demanded, wished = properties.get(DELIVERY_MODE), properties.get(WISHED_MODE)
@@ -652,7 +653,7 @@ def _delivery_mode(attach: spec.Attach, may_be_exact: bool = False) -> dict[str,
 
 
 def _why_not_offered(mode: Any, attach: spec.Attach) -> str:
-    """Say why a delivery mode is not to be had, and what is."""
+    """Return why a delivery mode is not offered, and which one is."""
     if mode != EXACTLY_ONCE:
         known = ", ".join((AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE))
         return f"delivery-mode {mode!s:.40} is not known; there are {known}"
@@ -675,7 +676,7 @@ def _why_not_offered(mode: Any, attach: spec.Attach) -> str:
 
 
 def _selection(filters: FilterSet, since_ms: int) -> LinkSelection | None:
-    """Return what a link selects, or None for everything."""
+    """Return the selection of a link, or None for all messages."""
     return LinkSelection(filters, since_ms) if filters or since_ms else None
 
 
