@@ -149,10 +149,10 @@ class Stream:
         """Take back receipts whose commit failed."""
         self.pending.difference_update(ids)
 
-    def trim(self, transaction: IStoreTransaction) -> bool:
-        """Bound the number of receipts; return whether the transaction was changed."""
+    def trim(self, transaction: IStoreTransaction) -> None:
+        """Bound the number of receipts, within the transaction that adds some."""
         if len(self.ids) <= MAX_IDS:
-            return False
+            return
         kept = sorted(self.ids)[len(self.ids) // 2 :]
         if self._home is not None:
             self._home.dropped += len(self.ids) - len(kept)
@@ -166,7 +166,6 @@ class Stream:
         self._above = kept
         self._below = []
         transaction.forget_received(self.key, kept[0])
-        return True
 
     def forget_below(self, floor: int, transaction: IStoreTransaction) -> bool:
         """Drop receipts below the floor; return whether the transaction was changed."""
@@ -265,18 +264,16 @@ class MessageIds:
         """Forget ids that could not be stored."""
         self.pending.difference_update(ids)
 
-    def trim(self, transaction: IStoreTransaction) -> bool:
-        """Begin a new generation if this one is full; return whether an old one was dropped."""
+    def trim(self, transaction: IStoreTransaction) -> None:
+        """Begin a new generation if this one is full, and drop the oldest if there are many."""
         if len(self._generations[self._number]) < GENERATION_IDS:
-            return False
+            return
         self._number += 1
         self._generations[self._number] = set()
-        if len(self._generations) <= GENERATIONS:
-            return False
-        oldest = min(self._generations)
-        del self._generations[oldest]
-        transaction.forget_stream(self._key(oldest))
-        return True
+        if len(self._generations) > GENERATIONS:
+            oldest = min(self._generations)
+            del self._generations[oldest]
+            transaction.forget_stream(self._key(oldest))
 
     def forget_below(self, floor: int, transaction: IStoreTransaction) -> bool:
         """Do nothing: hashes have no order."""

@@ -137,6 +137,24 @@ class WalkTests(QueueCase):
         self.assertEqual(self.seen(), bodies)
         self.assertEqual(self.bodies(self.queue), bodies)
 
+    def test_move_that_fails(self) -> None:
+        """Entries whose move the store does not take are available again, in their places."""
+        bodies = self.fill(3)
+        pages: list[list[Entry]] = []
+        self.walk(pages.append)
+        picked = pages[0][:2]
+        batch = self.broker.begin()
+        self.queue.pick(picked)
+        self.queue.move_picked(picked, batch)
+        self.assertEqual(self.queue.depth, 1)
+        self.store.is_failing = True
+        committed = batch.commit()
+        self.turn()
+        self.failureResultOf(committed, StoreError)
+        self.store.is_failing = False
+        self.assertEqual(self.queue.depth, 3)
+        self.assertEqual(self.bodies(self.queue), bodies)
+
     def test_deferred(self) -> None:
         """Deferred entries come first and can be picked, or called back."""
         bodies = self.fill(3)

@@ -221,6 +221,17 @@ class MessageIdTests(StoreCase):
             self.assertEqual(known.id_of(b"other", message(value)), found)
         self.assertFalse(self.ids("c.example").seen(found))
 
+    def test_duplicates_are_counted(self) -> None:
+        """Each arrival that a receipt answers counts once, of either kind of peer."""
+        for known in (self.stream("beta.example"), self.ids("b.example")):
+            before = self.receipts.duplicates
+            self.mark(known, 7)
+            self.assertFalse(known.seen(8))
+            self.assertEqual(self.receipts.duplicates - before, 0)
+            for _ in range(3):
+                self.assertTrue(known.seen(7))
+            self.assertEqual(self.receipts.duplicates - before, 3)
+
     def test_nothing_to_go_by(self) -> None:
         """A message without an id, or with one that is being stored, is kept."""
         known = self.ids("b.example")

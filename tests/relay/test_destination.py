@@ -11,6 +11,7 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from zope.interface.verify import verifyObject
 
 from amqproute import conditions
+from amqproute.broker.commit_batch import Batch
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.publish_gate import STORE
 from amqproute.broker.queue import Queue
@@ -24,7 +25,7 @@ from amqproute.errors import (
 from amqproute.frontends.amqp10.connection_frontend import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
 from amqproute.message import Message
-from amqproute.relay import peer_session
+from amqproute.relay import outcome_processor, peer_session
 from amqproute.relay.backoff import BackOff
 from amqproute.relay.destination_note import NOTE
 from amqproute.relay.destination_row import row_of
@@ -284,6 +285,62 @@ class OutcomeTests(DestinationCase):
         self.run_for(30)
         row = beta.store.rows("orders")[0]
         self.assertGreater(Message(row.encoded).delivery_count, 1)
+
+    def test_tries(self) -> None:
+        """A message that was never sent has no tries; each return of it is one."""
+        self.put(b"1")
+        self.run_now()  # nobody is there
+        (entry,) = self.destination.queue.state.in_memory()
+        self.assertEqual(self.destination.outcomes.tries(entry), 0)
+        self.decide(self.beta(), lambda _: spec.Released())
+        delays: list[float] = []
+        defer = Queue.defer
+
+        def spied(queue: Queue, entries: Any, seconds: float) -> None:
+            delays.append(seconds)
+            defer(queue, entries, seconds)
+
+        self.patch(Queue, "defer", spied)
+        self.patch(self.destination.outcomes, "_random", lambda: 0.5)
+        self.run_for(60)
+        self.assertEqual(self.destination.outcomes.tries(entry), len(delays))
+        schedule = RetrySchedule(1.0, 60.0)
+        wanted = [schedule.delay(tries, 0.5) for tries in range(1, len(delays) + 1)]
+        self.assertEqual(delays, wanted)
+        self.assertGreater(len(delays), 1)
+
+    def test_patience(self) -> None:
+        """A commit that the peer waits for is not put off for others; any other may be."""
+        beta, patient = self.beta(), []
+        commit = Batch.commit
+
+        def spied(batch: Batch, *given: Any, **named: Any) -> Any:
+            patient.extend(given)
+            return commit(batch, *given, **named)
+
+        self.patch(Batch, "commit", spied)
+        self.put(b"1")
+        self.run_now()
+        self.assertEqual(set(patient), {True})
+        self.patch(type(self.destination._session), "has_answers", True)
+        self.put(b"2")
+        self.run_now()
+        self.assertEqual(patient[-1], False)
+        self.assertEqual(beta.bodies("orders"), [b"1", b"2"])
+
+    def test_places_aside(self) -> None:
+        """So many messages are set aside for others to go first, and no more."""
+        self.patch(outcome_processor, "MOST_RECORDS", 2)
+        self.decide(self.beta(), lambda _: spec.Released())
+        self.put(b"1", b"2")
+        self.run_now()
+        outcomes = self.destination.outcomes
+        first, second = self.destination.queue.deferred_entries
+        self.assertTrue(outcomes.has_capacity)
+        outcomes._aside = {first.id: first}
+        self.assertTrue(outcomes.has_capacity)
+        outcomes._aside = {first.id: first, second.id: second}
+        self.assertFalse(outcomes.has_capacity)
 
     def test_undeliverable_here(self) -> None:
         """Modified with undeliverable-here, and no other next hop: a dead letter, sent once."""

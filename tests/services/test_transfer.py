@@ -598,7 +598,7 @@ class ReceiptTests(TransferCase):
         self.assertLessEqual(len(stream.ids), MAX_IDS)
         stream.forget_below(1 << 62, self.store.begin())
         stream.confirm(range(MAX_IDS + 1))  # its word on the floor is worth nothing
-        self.assertTrue(stream.trim(self.store.begin()))
+        stream.trim(self.store.begin())
         self.assertLessEqual(len(stream.ids), MAX_IDS)
         gamma = Principal("peer", "gamma.example", frozenset({"gamma.example"}))
         for number in range(MAX_STREAMS + 5):
