@@ -61,7 +61,7 @@ class Link:
 
     @property
     def bodies(self) -> list[bytes]:
-        """What it was handed."""
+        """The bodies it was given."""
         return [body_of(entry) for entry in self.entries]
 
     def settle_within(self, entries: Sequence[Entry], outcome: Any, batch: Any) -> None:
@@ -232,7 +232,7 @@ class BranchCase(SynchronousTestCase):
         return "absent"
 
     def counts(self) -> tuple[int, int, int]:
-        """What is available on ``q``, what is held there, and the depth of ``r``."""
+        """Available and held entries of ``q``, and the depth of ``r``."""
         q, r = self.broker.nodes["q"], self.broker.nodes["r"]
         return q.available, q.acquired, r.depth
 

@@ -92,7 +92,7 @@ class TopicTests(BindingCase):
         self.assertEqual(self.bodies("out"), [b"x"])
 
     def test_target_refuses(self) -> None:
-        """What one target refuses for its own reasons the others still get."""
+        """A message refused by one target for its own reasons reaches the others."""
         self.build(
             topic("t"),
             node("q"),
@@ -119,7 +119,7 @@ class QueueTests(BindingCase):
     """From a queue: a consumer among others that moves in one batch."""
 
     def test_moves(self) -> None:
-        """What is there and what comes is moved; ids, counts and rows are in order."""
+        """Present and new messages are moved; ids, counts and rows are in order."""
         self.build(node("a"), node("b"))
         self.put("a", message(b"1"))
         binding = self.broker.bind(BindingDeclaration("a", "b", mode="move"))
@@ -138,7 +138,7 @@ class QueueTests(BindingCase):
         self.assertEqual((len(taker.seen), self.broker.nodes["b"].depth), (5, 5))
 
     def test_filter(self) -> None:
-        """What it does not select stays for others."""
+        """Unselected messages stay for others."""
         self.build(node("a"), node("b"), bindings=[BindingDeclaration("a", "b", "color = 'red'")])
         self.put("a", colored("red"), colored("blue"), message(b"none"))
         self.assertEqual(self.bodies("a"), [b"blue", b"none"])
@@ -171,14 +171,14 @@ class QueueTests(BindingCase):
         self.assertEqual(self.broker.nodes["a"].acquired, 0)
 
     def test_restart(self) -> None:
-        """What waits at a start is moved, too."""
+        """Messages that wait at a start are moved, too."""
         self.build(node("a"), node("b"))
         self.put("a", *(message(b"%d" % number) for number in range(3)))
         self.build(node("a"), node("b"), bindings=[BindingDeclaration("a", "b")])
         self.assertEqual((self.bodies("a"), self.bodies("b")), ([], [b"0", b"1", b"2"]))
 
     def test_refused(self) -> None:
-        """What the target refuses is rejected on the source: its dead letter."""
+        """A message refused by the target is rejected on the source: a dead letter of it."""
         self.build(node("a", "dead"), node("dead"), bindings=[BindingDeclaration("a", "x@b.test")])
         self.broker.return_to = lambda address: _Refusing()
         self.put("a", message(b"x"))

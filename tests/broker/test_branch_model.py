@@ -27,7 +27,7 @@ OVER = ("OK", "RBROLLBACK", "RDONLY", "RBTIMEOUT")
 
 @dataclass
 class Work:
-    """What a branch of the model has.
+    """A branch of the model.
 
     Attributes:
         state: in the words of the table.
@@ -82,7 +82,7 @@ class ModelTests(BranchCase):
     # -- steps ---------------------------------------------------------------------------------
 
     def put_some(self) -> None:
-        """Somebody else sends, as far as there is room."""
+        """Another client sends, as far as there is room."""
         name = self.chance.choice("qr")
         for _ in range(self.chance.randrange(4)):
             if self.broker.nodes[name].space():

@@ -112,7 +112,7 @@ class TableTests(BranchCase):
         self.check(restarts=False)
 
     def test_verbs_after_restart(self) -> None:
-        """What is in the store answers after a restart as before."""
+        """Stored branches answer after a restart as before."""
         self.check(restarts=True)
 
     def test_no_xid(self) -> None:
@@ -141,7 +141,7 @@ class TableTests(BranchCase):
 
 class ReprTests(SynchronousTestCase):
     def test_branch(self) -> None:
-        """What stands in a traceback."""
+        """The contents of a traceback."""
         branch = Branch(XID, OWNER, BranchState.IDLE, 0)
         self.assertEqual(
             repr(branch), f"<Branch user:ann/1.{b'global'.hex()}.{b'branch'.hex()} idle>"

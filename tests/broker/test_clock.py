@@ -40,7 +40,7 @@ class JumpTests(ClockCase):
     """Of the clock that a broker is given."""
 
     def test_ahead(self) -> None:
-        """Nobody is given what has expired by the clock, and it goes within ten minutes."""
+        """Entries that have expired by the clock are not delivered, and go within ten minutes."""
         self.put(ttl=1_800_000)
         self.put(ttl=3 * HOUR_MS)
         self.jumped_ms = HOUR_MS
@@ -49,7 +49,7 @@ class JumpTests(ClockCase):
         self.assertEqual((self.queue.depth, self.queue.tally.expired), (1, 1))
 
     def test_ahead_and_asked_for(self) -> None:
-        """Whoever asks gets the living only."""
+        """A consumer gets unexpired entries only."""
         self.put(ttl=1_800_000)
         self.jumped_ms = HOUR_MS
         taker = Taker(self.queue, 10)
@@ -117,7 +117,7 @@ class SparedTests(ClockCase):
     """A queue whose messages are to be tried before they expire."""
 
     def test_lifetime_of_ours(self) -> None:
-        """What is overdue by the broker's own limit stays, and is handed out, once."""
+        """Entries overdue by the broker's own limit stay, and are delivered once."""
         self.queue.limits = QueueLimits(ttl_ms=1_800_000)
         self.queue.spare()
         self.put()

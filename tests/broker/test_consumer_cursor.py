@@ -89,7 +89,7 @@ class Asked:
 
 
 class TidyTests(FeedTestCase):
-    """What a consumer with a filter has waiting is gone through when it is much."""
+    """A long list of waiting matches is tidied."""
 
     def test_order(self) -> None:
         """Where others have taken some of it, the rest keeps its order."""
@@ -124,7 +124,7 @@ class LateTests(FeedTestCase):
             call.func(*call.args, **call.kw)
 
     def test_attach_to_a_long_queue(self) -> None:
-        """What is in memory is looked through in turns, each entry once; the order stays."""
+        """Entries in memory are examined in turns, each once; the order stays."""
         self.put(*range(45))
         selects = Asked(step=10)
         taker = Taker(self.queue, 9, selects=selects)
@@ -151,7 +151,7 @@ class LateTests(FeedTestCase):
         self.assertEqual(len(selects.asked), 4)
 
     def test_arrivals_wait_behind(self) -> None:
-        """What arrives meanwhile comes after what has not been looked at yet."""
+        """Entries that arrive meanwhile come after those that have not been examined yet."""
         self.put(*range(25))
         taker = Taker(self.queue, 99, selects=Asked())
         self.put(25, 26)
@@ -159,7 +159,7 @@ class LateTests(FeedTestCase):
         self.assertEqual(taker.seen, bodies(*range(27)))
 
     def test_taken_meanwhile(self) -> None:
-        """What others have taken goes to nobody a second time."""
+        """Entries taken by others are not delivered a second time."""
         self.put(*range(25))
         late = Taker(self.queue, 0, selects=Asked())
         plain = self.taker(20)
@@ -173,7 +173,7 @@ class LateTests(FeedTestCase):
         self.assertEqual(sorted(map(int, late.seen)), [*range(5, 10), *range(20, 25)])
 
     def test_drained_while_behind(self) -> None:
-        """Who waits for the end hears of it, though nothing is available any more."""
+        """A draining consumer learns of the end, though nothing is available any more."""
         self.put(*range(25))
         late = Taker(self.queue, 5, selects=Asked(step=100))
         purged = self.queue.purge()
@@ -271,7 +271,7 @@ class FilterTests(FeedTestCase):
         self.assertEqual(self.queue.available, 0)
 
     def test_arrivals(self) -> None:
-        """What arrives later is examined once."""
+        """Later arrivals are examined once."""
         calls: list[bytes] = []
 
         def selects(entry: Entry) -> bool:
@@ -287,7 +287,7 @@ class FilterTests(FeedTestCase):
         self.assertEqual(calls, bodies(1, 2, 3, 4, 5, 6))
 
     def test_shared_with_others(self) -> None:
-        """Nobody gets what another has taken, and nothing waits for a filter that has no room."""
+        """No consumer gets an entry of another, and nothing waits for a filter without room."""
         self.put(*range(10))
         even = self.taker(0, is_even)
         everything = self.taker(3)
@@ -329,7 +329,7 @@ class FilterTests(FeedTestCase):
         self.assertGreater(self.taker(1, is_even).exhaustions, 0)
 
     def test_expired(self) -> None:
-        """What has expired is not handed out by a filter either."""
+        """A filter does not deliver expired entries either."""
         put(self.broker, self.queue, message(b"2", ttl=1000), message(b"4"))
         turn(self.clock)
         even = self.taker(0, is_even)
@@ -382,7 +382,7 @@ class PagedFilterTests(FeedTestCase):
         self.assertEqual(looked, list(range(80)))
 
     def test_given_back(self) -> None:
-        """What was found in the store and is released comes again, once."""
+        """An entry that was found in the store and released comes again, once."""
         self.put(*range(30))
         taker = self.taker(1, lambda entry: int(body_of(entry)) == 20)
         turn(self.clock, 30)
@@ -394,7 +394,7 @@ class PagedFilterTests(FeedTestCase):
         self.assertEqual(sorted(rest.seen, key=int), bodies(*range(30)))
 
     def test_restart(self) -> None:
-        """What a filter has taken and not settled is there again after a restart."""
+        """Unsettled entries of a filter are available again after a restart."""
         self.put(*range(30))
         taker = self.taker(9, is_even)
         turn(self.clock, 30)
@@ -418,7 +418,7 @@ class PagedFilterTests(FeedTestCase):
         )
     )
     def test_nothing_lost_nothing_twice(self, steps: list[tuple[str, Any]]) -> None:
-        """Whatever two consumers, one with a filter, and restarts do: each message is settled
+        """With two consumers, one with a filter, and restarts in any order each message is settled
         once, and all can be had in the end."""
         self.clock = Clock()
         self.store = KeptStore(self.clock)
@@ -483,7 +483,7 @@ class BrowserTests(FeedTestCase):
         self.assertEqual(self.queue.available, 3)
 
     def test_taken_ones(self) -> None:
-        """What a consumer holds is not shown until it comes back, and then once."""
+        """An entry held by a consumer is not shown until it comes back, and then once."""
         self.put(1, 2, 3)
         consumer = self.taker(1)
         browser = self.browser()
@@ -497,7 +497,7 @@ class BrowserTests(FeedTestCase):
         self.assertEqual(browser.seen, bodies(2, 3, 1))
 
     def test_gone(self) -> None:
-        """What was consumed is not shown to a new browser."""
+        """Consumed entries are not shown to a new browser."""
         self.put(1, 2, 3)
         consumer = self.taker(1)
         self.settle(consumer, list(consumer.held), Acceptance())
@@ -530,7 +530,7 @@ class BrowserTests(FeedTestCase):
         self.assertEqual(consumer.seen, bodies(1, 2))
 
     def test_not_committed(self) -> None:
-        """What the store did not let go of is shown when it is given back; to each, once."""
+        """Entries whose removal failed are shown when they come back; to each browser, once."""
         self.put(1, 2)
         consumer = self.taker(1)
         early = self.browser()
@@ -552,7 +552,7 @@ class BrowserTests(FeedTestCase):
             self.assertEqual(browser.seen, bodies(2, 1))
 
     def test_not_committed_after_it_was_shown(self) -> None:
-        """What a browser has seen is not shown again because the store did not let go of it."""
+        """A failed removal does not show an entry to a browser again."""
         self.kept = 2
         self.boot()
         self.patch(feed_module, "AHEAD_MESSAGES", 1)
@@ -584,7 +584,7 @@ class BrowserTests(FeedTestCase):
         self.assertEqual(browser.seen, bodies(2, 1))
 
     def test_picked_when_it_is_passed(self) -> None:
-        """What somebody takes out of the backlog is shown when it comes back, once."""
+        """An entry taken out of the backlog is shown when it comes back, once."""
         self.kept = 2
         self.boot()
         self.patch(line_module, "LOAD_MESSAGES", 2)
@@ -600,7 +600,7 @@ class BrowserTests(FeedTestCase):
         self.assertEqual(browser.seen, bodies(0, 1, 2, 3, 4, 5, 6, 8, 9, 7))
 
     def test_held_out_of_the_backlog_before(self) -> None:
-        """What is taken out of the backlog when a browser comes is shown when it is back, once."""
+        """An entry plucked from the backlog before a browser comes is shown when back, once."""
         self.kept = 2
         self.boot()
         self.patch(feed_module, "AHEAD_MESSAGES", 1)
@@ -618,7 +618,7 @@ class BrowserTests(FeedTestCase):
         self.assertEqual(browser.seen[:3], bodies(0, 1, 7))
 
     def test_back_before_it_came(self) -> None:
-        """What was taken out of the backlog and given back before a browser came is shown once."""
+        """An entry plucked from the backlog and released before a browser comes is shown once."""
         self.kept = 2
         self.boot()
         self.patch(line_module, "LOAD_MESSAGES", 2)
@@ -631,7 +631,7 @@ class BrowserTests(FeedTestCase):
         self.assertEqual(sorted(browser.seen), bodies(*range(6)))
 
     def test_out_of_turn(self) -> None:
-        """What was committed late is shown once, however often it is given back."""
+        """An entry that was committed late is shown once, however often it is released."""
         self.put(0)
         early, late = self.broker.begin(), self.broker.begin()
         self.queue.put(message(b"1"), early, ORIGIN)
@@ -728,7 +728,7 @@ class ScanTests(FeedTestCase):
         self.assertEqual(self.store.rows("q"), [])
 
     def test_credit_for_one(self) -> None:
-        """Who takes one at a time has nothing read twice."""
+        """A consumer that takes one entry at a time causes no second read."""
         self.put(*range(3000))
         taker = self.taker(0, every(10))
         for _ in range(300):
@@ -739,7 +739,7 @@ class ScanTests(FeedTestCase):
         self.assertLessEqual(self.rows_read, 3000)
 
     def test_arrivals_are_not_read(self) -> None:
-        """Who has come to the end looks at what arrives, not at the store."""
+        """A cursor at the end examines arrivals, not the store."""
         self.put(*range(100))
         taker = self.taker(100, every(10))
         self.long_turn()
@@ -750,7 +750,7 @@ class ScanTests(FeedTestCase):
         self.assertEqual(self.pages, pages)
 
     def test_bounds(self) -> None:
-        """Who has enough stops there, and goes on later; nothing is lost or out of order."""
+        """A cursor with enough stops there, and goes on later; nothing is lost or out of order."""
         for name, most in (("AHEAD_MESSAGES", 3), ("AHEAD_BYTES", 40)):
             self.patch(feed_module, name, most)
             self.put(*range(500))
@@ -768,7 +768,7 @@ class ScanTests(FeedTestCase):
             self.queue.detach(fast)
 
     def test_same_thing(self) -> None:
-        """What two have found goes to one; the other gets it if it comes back."""
+        """An entry found by two cursors goes to one; the other gets it if it comes back."""
         self.put(*range(40))
         first, second = self.taker(1, every(10)), self.taker(1, every(10))
         self.long_turn()
@@ -785,7 +785,7 @@ class ScanTests(FeedTestCase):
         self.assertEqual(self.queue.depth, 36)
 
     def test_taken_from_the_head(self) -> None:
-        """What somebody has found is still everybody's."""
+        """Entries found by one cursor are still available to all."""
         self.put(*range(100))
         waiting = self.taker(1, every(30))
         self.long_turn()
@@ -798,7 +798,7 @@ class ScanTests(FeedTestCase):
         self.assertEmpty()
 
     def test_expired(self) -> None:
-        """What has expired since it was found is not delivered, nor counted twice."""
+        """Entries that have expired since they were found are not delivered, nor counted twice."""
         made = [message(b"%d" % number, ttl=1000 if number % 2 else 9000) for number in range(40)]
         put(self.broker, self.queue, *made)
         turn(self.clock)
@@ -823,7 +823,7 @@ class ScanTests(FeedTestCase):
         self.assertEqual(self.queue.paged_bytes, 0)
 
     def test_purged(self) -> None:
-        """What has been purged since it was found is not delivered."""
+        """Entries purged since they were found are not delivered."""
         self.put(*range(40))
         taker = self.taker(1, every(10))
         self.long_turn()
@@ -900,7 +900,7 @@ class ScanTests(FeedTestCase):
         self.assertEqual((self.queue.depth, self.store.rows("q")), (0, []))
 
     def test_browser_behind(self) -> None:
-        """What comes back behind the place a browser has got to hides nothing before it."""
+        """An entry that comes back behind a browser's position hides none before it."""
         self.put(*range(40))
         browser = self.taker(15, copies=True)
         taker = self.taker(1, lambda entry: body_of(entry) == b"35")

@@ -52,7 +52,7 @@ class TermsTests(SynchronousTestCase):
     """One property each."""
 
     def test_taken(self) -> None:
-        """What is asked for is what the queue gets."""
+        """The queue gets the requested terms."""
         for name, value, path, wanted in TAKEN:
             found: Any = read_terms({name: value})
             for part in path.split("."):
@@ -60,7 +60,7 @@ class TermsTests(SynchronousTestCase):
             self.assertEqual(found, wanted, (name, value))
 
     def test_refused(self) -> None:
-        """What cannot be is said with its name, and nothing is put in its place."""
+        """An impossible term is refused by its name, without a substitute."""
         for name, value in REFUSED:
             error = self.assertRaises(InvalidField, read_terms, {name: value})
             self.assertIn(f"{name} is", str(error))

@@ -72,7 +72,7 @@ class AheadTests(QueueCase):
         return put(self.broker, self.queue, *made, ahead=True)
 
     def assertSeen(self, *bodies: bytes) -> None:
-        """What the consumer was given, in order."""
+        """The bodies given to the consumer, in order."""
         self.assertEqual(self.taker.seen, list(bodies))
 
     def test_before_the_commit(self) -> None:
@@ -108,7 +108,7 @@ class AheadTests(QueueCase):
         self.assertEqual((self.queue.acquired, self.queue.available), (1, 0))
 
     def test_room(self) -> None:
-        """What there is no room for waits for the commit, and what comes behind it as well."""
+        """Entries beyond the capacity wait for the commit, and so do those behind them."""
         self.send(b"1", b"2", b"3", b"4")
         self.assertSeen(b"1", b"2", b"3")
         self.taker.room = 5
@@ -165,7 +165,7 @@ class AheadTests(QueueCase):
         self.assertSeen()
 
     def test_receipts(self) -> None:
-        """What a peer's receipt protects is relayed when it is safe; consumers here may have it."""
+        """A message with a receipt is relayed when it is safe; local consumers get it early."""
         peer = Principal("peer", "a.example", frozenset({"a.example"}))
         stream = Receipts().stream(peer, "s", lambda key: None)
         for number, is_relay in ((1, True), (2, False)):
@@ -205,7 +205,7 @@ class AheadTests(QueueCase):
         self.assertEqual(self.bodies(self.queue), [b"3"])
 
     def test_capacity(self) -> None:
-        """What is in hands takes one place, committed or not, and none when it has left."""
+        """A delivered entry takes one place, committed or not, and none when it has left."""
         self.make(capacity=4)
         taker = Taker(self.queue, 4)
         self.send(b"1", b"2")
@@ -218,7 +218,7 @@ class AheadTests(QueueCase):
         self.assertEqual((self.queue.depth, self.queue.space()), (3, 1))
 
     def test_given_back_at_once(self) -> None:
-        """What one consumer does not stand goes to others as far as these have room."""
+        """Entries that one consumer releases go to others as far as these have room."""
         self.queue.detach(self.taker)
         picky, other = Picky(self.queue, 3), Taker(self.queue, 1)
         self.send(b"1", b"2", b"3")
@@ -229,7 +229,7 @@ class AheadTests(QueueCase):
         self.assertEqual(other.seen, [b"2", b"1"])
 
     def test_fleeting(self) -> None:
-        """What is to be delivered at once or never does not stay when it is given back."""
+        """A fleeting entry does not stay when it is released."""
         self.send(b"1", ttl=0)
         self.turn()
         self.assertSeen(b"1")
@@ -272,7 +272,7 @@ class AheadTests(QueueCase):
             self.assertEqual((account.messages, account.octets), (0, 0))
 
     def test_dead_letters(self) -> None:
-        """What would be put anew if the disk were full does not go ahead: it would be twice."""
+        """A message that a full disk would have put again is not delivered early."""
         self.put(b"1")
         self.assertSeen(b"1")
         buried = Taker(self.dead, 5)
@@ -290,7 +290,7 @@ class AheadTests(QueueCase):
         self.assertEqual(buried.seen, [b"1"])
 
     def test_journal(self) -> None:
-        """What lives on without a commit has begun, wherever it is by then; nothing else has."""
+        """Entries that live on without a commit have begun, wherever they are; no others have."""
         journal = self.broker.journal = Diary()
         self.store.is_failing = True
         self.taker.room = 2
@@ -322,7 +322,7 @@ class OnceTests(QueueCase):
         return put(self.broker, self.queue, *made, ahead=True)
 
     def assertSeen(self, *bodies: bytes) -> None:
-        """What the consumer was given, in order."""
+        """The bodies given to the consumer, in order."""
         self.assertEqual(self.taker.seen, list(bodies))
 
     def test_in_memory(self) -> None:
@@ -346,7 +346,7 @@ class OnceTests(QueueCase):
         self.assertSeen(b"a", b"b")
 
     def test_gone_before_the_commit(self) -> None:
-        """What has left the queue is no reason to keep off the next of its id."""
+        """An entry that has left the queue does not make the next one of its id a duplicate."""
         self.send("a")
         self.taker.settle(self.broker, list(self.taker.held), ACCEPTED)
         self.send("a")
@@ -357,7 +357,7 @@ class OnceTests(QueueCase):
         self.assertEqual((self.queue.tally.duplicates, self.queue.depth), (1, 1))
 
     def test_failure(self) -> None:
-        """What lives on is held; what did not go ahead is not."""
+        """Entries that live on are held; those not delivered early are not."""
         self.taker.room = 1
         self.store.is_failing = True
         done = self.send("a", "b")
@@ -374,7 +374,7 @@ class OnceTests(QueueCase):
         self.assertSeen(b"a", b"b", b"a", b"b")
 
     def test_on_the_disk(self) -> None:
-        """What lives on after a failure is not safe: it is taken again, and that one is held."""
+        """An entry that lives on after a failure is not safe: a repetition is taken, and held."""
         once = NodeDeclaration("once", QueueLimits(), None, QueueOptions(duplicates=Duplicates.ALL))
         self.broker.declare([once], {})
         self.queue = self.broker.nodes["once"]

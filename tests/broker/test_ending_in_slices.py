@@ -189,7 +189,7 @@ class ExchangeTests(SliceCase):
                 self.assertEqual(self.routed("e", "k1"), {"q"})
 
     def test_killed_twice(self) -> None:
-        """What is bound anew while an earlier end goes on stays."""
+        """New bindings stay while an earlier end goes on."""
         self.topology.delete("e")
         for _ in range(5):
             self.clock.turn()

@@ -12,7 +12,7 @@ from amqproute.broker.fair_shares import FairShares
 
 class PartySharesTests(SynchronousTestCase):
     def test_greedy(self) -> None:
-        """Whoever takes all that it may: half, a quarter more, an eighth more."""
+        """A party that takes all it may: half, a quarter more, an eighth more."""
         shares = FairShares()
         taken = []
         for party in ("a", "b", "c"):
@@ -40,7 +40,7 @@ class PartySharesTests(SynchronousTestCase):
         self.assertEqual(shares.room(1, "b"), 1)
 
     def test_more_than_there_is(self) -> None:
-        """What has to be taken is counted, and then there is no room for anybody."""
+        """Forced use is counted, and then there is no room for any party."""
         shares = FairShares()
         shares.take(20, "a")
         self.assertEqual((shares.room(10, "a"), shares.room(10, "b"), shares.used), (0, 0, 20))

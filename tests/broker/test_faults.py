@@ -19,7 +19,7 @@ from tests.support.fakes import ORIGIN, Taker, body_of, message, topic
 
 
 class Fault(Exception):
-    """What nobody has thought of."""
+    """Faults of the program."""
 
 
 class Broken(Taker):
@@ -127,14 +127,14 @@ class FaultTests(QueueCase):
         self.assertEmpty(self.queue, self.dead)
 
     def test_a_browser_breaks(self) -> None:
-        """What it was shown is not its own: it is there for others at once."""
+        """An entry shown to it is not held by it: it is available to others at once."""
         Broken(self.queue, 9, copies=True)
         self.put(b"bad")
         self.assertLogged(1)
         self.assertEqual(self.bodies(self.queue), [b"bad"])
 
     def test_expiry_breaks(self) -> None:
-        """What was dealt in the same moment is delivered all the same."""
+        """Entries dealt in the same moment are delivered all the same."""
         self.put(b"old", ttl=1000)
         self.put(b"new")
         self.patch(EntryRemoval, "expire", lambda *_: self.break_down())
@@ -145,7 +145,7 @@ class FaultTests(QueueCase):
         self.settle(taker, list(taker.held), ACCEPTED)
 
     def test_settled_before_it_breaks(self) -> None:
-        """What a consumer has settled is not handed out a second time."""
+        """Entries settled by a consumer are not delivered a second time."""
 
         broker = self.broker
 

@@ -61,6 +61,6 @@ class AimTests(SynchronousTestCase):
         self.assertRaises(InvalidField, MessageSelection, (), "", "a = = b")
 
     def test_domain_of(self) -> None:
-        """What cannot be read has no domain."""
+        """An unreadable address has no domain."""
         for to, domain in (("a@B.example", "b.example"), ("a", ""), (None, ""), ("@@", "")):
             self.assertEqual(domain_of(to), domain)

@@ -204,7 +204,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        """What came to hands is the head of the model's line; it has what it should have."""
+        """Delivered entries are the head of the model's line, with the right contents."""
         turn(self.clock)
         now = self.clock.seconds()
         came: list[tuple[int, Any, int]] = []
@@ -576,7 +576,7 @@ class SharedMachine(RuleBasedStateMachine):
         self.broker.stop()
 
     def bury(self) -> None:
-        """What was rejected is on the node for dead letters, beside what has expired."""
+        """Rejected messages are on the node for dead letters, beside expired ones."""
         dead = Taker(self.broker.nodes["dead"], 10_000)
         dead.queue.dispatch()
         turn(self.clock)
@@ -600,7 +600,7 @@ class QueueModelTests(SynchronousTestCase):
         )
 
     def test_against_a_list(self) -> None:
-        """Whatever happens, the queue and the list agree."""
+        """The queue and the list always agree."""
         self.patch(line_module, "LOAD_MESSAGES", 2)
         run_state_machine_as_test(
             QueueMachine,

@@ -224,7 +224,7 @@ class DuplicateTests(OptionCase):
         self.assertEqual((self.queue.depth, self.queue.tally.duplicates), (1, 2))
 
     def test_in_the_journal(self) -> None:
-        """Whatever comes is a record, kept or not; what is not kept has no number."""
+        """Each arrival is a record, kept or not; one that is not kept has no number."""
         self.boot(duplicates=Duplicates.ALL)
         self.put(identified("a"), identified("b"), identified("a"), identified("a"))
         runs = self.broker.journal.runs
@@ -266,7 +266,7 @@ class DuplicateTests(OptionCase):
         self.assertEqual(self.queue.tally.duplicates, 28)
 
     def test_not_wanted_any_more(self) -> None:
-        """Whoever waits for the backlog to be read waits no longer when that is given up."""
+        """Waiters for the reading of the backlog wait no longer when that is abandoned."""
         told = []
 
         class Sender:
@@ -340,7 +340,7 @@ class DuplicateTests(OptionCase):
         self.assertEqual((self.queue.depth, len(self.queue.state.duplicates or ())), (0, 0))
 
     def test_shown_and_gone(self) -> None:
-        """What a browser still has before it, and the queue does not, is no reason to drop."""
+        """Entries that only a browser still has do not count as duplicates."""
         self.boot()
         browser = Taker(self.queue, 9, copies=True)
         self.put(identified("a", durable=False))

@@ -53,7 +53,7 @@ class PagingTests(QueueCase):
         self.assertEqual((self.queue.resident, self.queue.paged_bytes), (1, 0))
 
     def test_arrivals_while_loading(self) -> None:
-        """What comes while a page is on its way comes after it."""
+        """Messages that arrive during the read of a page come after it."""
         self.put(*self.numbered(*range(6)))
         taker = Taker(self.queue)
         taker.take(100)
@@ -103,7 +103,7 @@ class PagingTests(QueueCase):
         self.assertEmpty(self.queue)
 
     def test_damaged_in_pages(self) -> None:
-        """What is left of a damaged entry may be anything: the queue goes on without it."""
+        """The remains of a damaged entry may be anything: the queue goes on without it."""
         self.put(*self.numbered(*range(8)))
         *rows, unreadable = self.store.rows("q")[4:]  # behind those in memory
         # Described values without end, nothing at all, and what could be a message.

@@ -56,7 +56,7 @@ class EvictionTests(SynchronousTestCase):
         )
 
     def test_ends_what_cannot_spill(self) -> None:
-        """What cannot be written to disk is ended."""
+        """Deliveries that cannot be written to disk are ended."""
         (only,) = self.evict({"a": [[(10, 0.0, False)]]}, 1)
         self.assertIs(only.way, EvictionAction.END)
 
@@ -102,7 +102,7 @@ class EvictionTests(SynchronousTestCase):
 
     @given(st.lists(st.tuples(st.floats(0, 400), st.booleans())))
     def test_overdue(self, deliveries: list[tuple[float, bool]]) -> None:
-        """What stands still is spilled if it can be, and ended in the end in any case."""
+        """Deliveries without progress are spilled if possible, and ended at last in any case."""
         coming = [PartialDelivery(key, 1, *each) for key, each in enumerate(deliveries)]
         found = {incoming.key: way for incoming, way in overdue(coming, 30, 300)}
         for key, (idle, can_spill) in enumerate(deliveries):

@@ -98,7 +98,7 @@ class PublishersTests(SynchronousTestCase):
 
     @given(st.integers(0, 40), st.integers(1, 12))
     def test_nobody_is_left_out(self, free: int, count: int) -> None:
-        """Whoever comes last gets its part, although nobody before it has sent anything (F-03)."""
+        """The last publisher gets its part, although none before it has sent anything (F-03)."""
         node = Node()
         node.free = free
         links = [node.link() for _ in range(count)]
@@ -111,7 +111,7 @@ class PublishersTests(SynchronousTestCase):
         )
 
     def test_cost(self) -> None:
-        """What is looked at for one place grows as those who wait for it do, and no faster."""
+        """The work for one place grows with the number of waiters, and no faster."""
         looks = []
         for count in (2000, 4000):
             node = Node()
@@ -209,7 +209,7 @@ class WaitersTests(SynchronousTestCase):
         self.assertEqual((len(waiters), waiters.leave(9)), (0, []))
 
     def test_gone(self) -> None:
-        """Who comes and goes is not told, and leaves nothing behind."""
+        """A publisher that comes and goes is not notified, and leaves nothing behind."""
         node, waiters = Node(), SpaceWaiters()
         stays = Link(node)
         waiters.add(stays.grant)

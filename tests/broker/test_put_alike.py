@@ -86,7 +86,7 @@ class PutAlikeTests(SynchronousTestCase):
         self.assertEqual((queue.resident, queue.depth), (3, 8))
 
     def test_left_to_put(self) -> None:
-        """What has to be decided for each message is not taken."""
+        """Messages that need a decision each are not taken as a run."""
         usual = QueueLimits()
         ids = QueueOptions(duplicates=Duplicates.ALL)
         for limits, options, made in (

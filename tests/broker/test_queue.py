@@ -117,14 +117,14 @@ class OrderTests(QueueCase):
         verifyObject(IConsumer, Taker(self.queue))
 
     def test_first_in_first_out(self) -> None:
-        """Whatever the batches, the order is that of arrival."""
+        """The order is that of arrival, whatever the batches."""
         self.put(b"1", b"2")
         self.put(b"3")
         self.assertEqual(self.bodies(self.queue), [b"1", b"2", b"3"])
         self.assertEmpty(self.queue)
 
     def test_durable_and_not_keep_one_order(self) -> None:
-        """What is written and what is not stand in one line."""
+        """Durable and other messages stand in one line."""
         for number in range(6):
             self.put(b"%d" % number, durable=bool(number % 2))
         self.assertEqual(len(self.store.rows("q")), 3)
@@ -259,7 +259,7 @@ class SharesTests(QueueCase):
         self.assertEqual(len(entry.barred or ()), 0)
 
     def test_barred_entries_exhaust(self) -> None:
-        """Who is barred from all that is left is told that there is nothing for it (F-10)."""
+        """A consumer barred from all remaining entries is notified of the end (F-10)."""
         taker = Taker(self.queue, 1)
         self.put(b"0")
         self.settle(taker, list(taker.held), Modification(undeliverable_here=True))
@@ -278,7 +278,7 @@ class SharesTests(QueueCase):
         self.assertEqual((taker.seen, taker.exhaustions), ([b"0", b"1"], 2))
 
     def test_detached(self) -> None:
-        """Who has gone gets nothing more; going twice is harmless."""
+        """A detached consumer gets nothing more; detaching twice is harmless."""
         taker = Taker(self.queue, 5)
         self.queue.detach(taker)
         self.queue.detach(taker)
@@ -303,7 +303,7 @@ class SharesTests(QueueCase):
 
 
 class OutcomeTests(QueueCase):
-    """What becomes of an entry (O-10 to O-13, O-24)."""
+    """Effects of outcomes on an entry (O-10 to O-13, O-24)."""
 
     def taken(self, *bodies: bytes, **kind: Any) -> Taker:
         """Put messages and have them taken."""
@@ -366,7 +366,7 @@ class OutcomeTests(QueueCase):
         self.assertEmpty(self.queue, self.dead)
 
     def test_a_consumer_with_many_words(self) -> None:
-        """Who rejects in other words each time fills neither the log nor the dead letters."""
+        """Rejections in ever different words fill neither the log nor the dead letters."""
         told: list[str] = []
 
         def observe(event: Any) -> None:
@@ -488,7 +488,7 @@ class BoundsTests(QueueCase):
     """Capacity and memory (Q-15)."""
 
     def test_capacity(self) -> None:
-        """What is available, acquired and on its way counts; the next is refused."""
+        """Available, acquired and arriving messages count; the next is refused."""
         self.make(capacity=3)
         self.put(b"1")
         Taker(self.queue).take(1)
@@ -503,7 +503,7 @@ class BoundsTests(QueueCase):
         self.assertEqual(self.queue.depth, 3)
 
     def test_space_is_told(self) -> None:
-        """Who waits for space hears of it once, when there is some."""
+        """A waiter for space is notified once, when there is some."""
         self.make(capacity=1)
         told = []
 
@@ -541,7 +541,7 @@ class BoundsTests(QueueCase):
         self.assertLessEqual(len(self.queue._space.waiters), 1)
 
     def test_failed_commit_makes_space(self) -> None:
-        """Whoever waits behind a batch that fails hears of the space."""
+        """A waiter behind a failing batch is notified of the space."""
         self.make(capacity=1)
         told = []
 
@@ -614,7 +614,7 @@ class LifeTests(QueueCase):
     """Time to live (D-07 to D-11)."""
 
     def test_expired_by_the_timer(self) -> None:
-        """Nobody has to ask for it: it is dead-lettered when its time has come."""
+        """An entry is dead-lettered when it expires, without a consumer."""
         self.put(b"1", ttl=1000)
         self.put(b"2")
         self.clock.advance(0.9)
@@ -646,7 +646,7 @@ class LifeTests(QueueCase):
         self.assertEqual((self.bodies(self.dead), self.queue.tally.expired), ([b"1"], 1))
 
     def test_ended_on_a_disk_that_fails_then(self) -> None:
-        """Whoever wanted it hears what the store says, once, as of any other commit."""
+        """The caller gets the store's error, once, as for any other commit."""
         self.put(b"1")
         self.store.is_full = True
         done = self.queue.expire(ErrorDetails(condition=conditions.RESOURCE_DELETED))
@@ -729,7 +729,7 @@ class LifeTests(QueueCase):
         self.assertEmpty(self.queue)
 
     def test_after_a_restart(self) -> None:
-        """What expired while nobody was there goes when the queue is back."""
+        """Entries that expired during a stop of the daemon go when the queue is back."""
         self.put(b"1", ttl=1000)
         self.put(b"2", ttl=90_000)
         self.broker.stop()

@@ -287,7 +287,7 @@ class LifeTests(DeclarationCase):
 
 
 class ArgumentTests(DeclarationCase):
-    """What arguments make of a queue."""
+    """Effects of arguments on a queue."""
 
     def test_lengths(self) -> None:
         """The oldest make room, or what comes is refused."""
@@ -310,7 +310,7 @@ class ArgumentTests(DeclarationCase):
         self.assertEqual(queue.depth, 1)
 
     def test_held_by_consumers(self) -> None:
-        """What consumers hold does not count, and pushes out when it comes back."""
+        """Entries held by consumers do not count, and evict others when they come back."""
         queue = self.declare(x_max_length=1)
         taker = Taker(queue, 1)
         self.put(queue, b"1", b"2")
@@ -319,7 +319,7 @@ class ArgumentTests(DeclarationCase):
         self.assertEqual(self.bodies(queue), [b"2"])
 
     def test_paged(self) -> None:
-        """What stands in the store only makes room as well."""
+        """Paged entries make room as well."""
         queue = self.declare(x_max_length=50)
         queue.limits = type(queue.limits)(resident_messages=5, length=50, drops_head=True)
         for number in range(120):
@@ -425,7 +425,7 @@ class DeadLetterTests(DeclarationCase):
         self.assertEqual(self.broker.nodes["other"].depth, 1)
 
     def test_circle(self) -> None:
-        """What comes round by itself ends; what a consumer has rejected may come again."""
+        """A message that goes round by itself ends; a rejected one may come again."""
         queue = self.declare(x_message_ttl=1000, x_dead_letter_exchange="")
         self.put(queue, b"1")
         self.clock.advance(1.1)

@@ -71,7 +71,7 @@ class WalkTests(QueueCase):
         self.assertEqual((seen, rounds > 2), (bodies, True))
 
     def test_held_and_new_ones_are_left_out(self) -> None:
-        """What a consumer holds is not shown, nor what arrives while the walk goes on."""
+        """Entries held by a consumer are not shown, nor those that arrive during the iteration."""
         bodies = self.fill(10)
         taker = Taker(self.queue)
         taker.take(2)
@@ -87,7 +87,7 @@ class WalkTests(QueueCase):
         self.assertEqual(sorted(map(body_of, self.queue.held_by_consumers())), sorted(bodies[:2]))
 
     def test_refill_does_not_hide_anything(self) -> None:
-        """What moves from the store to memory between two pages is seen all the same."""
+        """Entries that move from the store to memory between two pages are not missed."""
         bodies = self.fill(1600)
         taker = Taker(self.queue)
         seen: list[bytes] = []
@@ -101,7 +101,7 @@ class WalkTests(QueueCase):
         self.assertEqual(seen, sorted(seen, key=int))
 
     def test_picked(self) -> None:
-        """What a look picks is gone from queue and store; the others stay in their places."""
+        """Picked entries are gone from queue and store; the others stay in their places."""
         bodies = self.fill(1300)
 
         def look(page: list[Entry]) -> None:

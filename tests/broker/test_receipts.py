@@ -80,7 +80,7 @@ class OwnerTests(StoreCase):
         self.assertTrue(self.stream("c.example", "d.example").seen(7))
 
     def test_other_organizations(self) -> None:
-        """Nobody speaks about the stream of somebody else."""
+        """A peer cannot use the stream of another organization."""
         self.mark(self.stream("beta.example"), 1)
         self.assertFalse(self.stream("gamma.example").seen(1))
         self.assertFalse(self.stream("beta.example.evil.example").seen(1))
@@ -103,7 +103,7 @@ class LifeTests(StoreCase):
     """How long, and how many."""
 
     def test_empty_ones_go_first(self) -> None:
-        """What has no receipts costs nothing to forget."""
+        """Streams without receipts are forgotten first."""
         full = self.stream("beta.example", name="full")
         self.mark(full, 1)
         for number in range(3 * MAX_STREAMS):
@@ -171,7 +171,7 @@ class LifeTests(StoreCase):
         )
     )
     def test_model(self, steps: list[tuple[str, int]]) -> None:
-        """What is above the floor is known, whatever happens in between."""
+        """Receipts above the floor are known, whatever happens in between."""
         self.setUp()
         stream, known, floor = self.stream("b.example"), set(), 0
         for what, number in steps:

@@ -20,7 +20,7 @@ REJECTED = RecentEvent("rejected", "orders")
 
 
 class RecentTests(SynchronousTestCase):
-    """What is older than an hour does not count, and no number of places takes more memory."""
+    """Events older than an hour do not count, and no number of places takes more memory."""
 
     def setUp(self) -> None:
         self.clock = Clock()

@@ -92,7 +92,7 @@ class ReturnTests(SynchronousTestCase):
 
 
 class CountTests(SynchronousTestCase):
-    """What counts as an event of the last hour."""
+    """Events of the last hour."""
 
     def test_by_a_consumer(self) -> None:
         """A rejection here is counted with its condition; one by a peer is counted elsewhere. A

@@ -37,7 +37,7 @@ class CountingTests(QueueCase):
         return self.account.messages, self.account.octets
 
     def test_put_and_accepted(self) -> None:
-        """What a consumer has not accepted yet is still the sender's."""
+        """A message is charged to its sender until a consumer has accepted it."""
         size = self.send(b"one", b"two")
         self.assertEqual(self.held, (2, size))
         self.turn()
@@ -77,7 +77,7 @@ class CountingTests(QueueCase):
         self.assertEqual(self.held, (0, 0))
 
     def test_a_batch_that_failed(self) -> None:
-        """What could not be stored is not charged; what could not be removed still is."""
+        """Messages that were not stored are not charged; those that were not removed are."""
         self.send(b"kept")
         self.turn()
         before = self.held
@@ -95,7 +95,7 @@ class CountingTests(QueueCase):
         self.assertEqual(self.held, before)
 
     def test_a_node_that_is_deleted(self) -> None:
-        """What goes with its node is charged no more, also what a consumer holds."""
+        """Messages that end with their node are not charged, even those held by consumers."""
         node = self.broker.create_dynamic()
         self.send(b"one", b"two", queue=node)
         self.turn()
@@ -124,7 +124,7 @@ class CountingTests(QueueCase):
         self.assertEqual([row.flags for row in self.store.rows("q")], [0])
 
     def test_told_once(self) -> None:
-        """Whoever waits for room is told once."""
+        """A waiter for room is notified once."""
         told: list[int] = []
         account = SenderQuota("x", 1)
         account.came(10)

@@ -151,7 +151,7 @@ class SubscriberTests(TopicCase):
         self.assertEqual(taker.seen, [b"other"])
 
     def test_late(self) -> None:
-        """Who comes later gets only what comes later."""
+        """A new subscriber gets new messages only."""
         self.subscriber()
         self.publish(message(b"1"))
         late = self.subscriber()
@@ -195,7 +195,7 @@ class SubscriberTests(TopicCase):
         self.times += 1
 
     def test_expired(self) -> None:
-        """What expires in a buffer is not delivered."""
+        """Messages that expire in a buffer are not delivered."""
         slow = self.subscriber(0)
         self.publish(message(b"short", ttl=100), message(b"long"))
         self.clock.advance(1)
@@ -232,7 +232,7 @@ class SubscriberTests(TopicCase):
                 each.queue.detach(each)
 
     def test_released_in_order(self) -> None:
-        """What comes back goes to its old place."""
+        """Released messages go back to their old places."""
         taker = self.subscriber(2)
         self.publish(*(message(b"%d" % number) for number in range(4)))
         self.acknowledge(taker, Release())
@@ -278,7 +278,7 @@ class SubscriberTests(TopicCase):
         self.assertEqual(self.subscriber().exhaustions, 1)
 
     def test_failed_commit(self) -> None:
-        """What is not stored reaches nobody."""
+        """A message that was not stored reaches no subscriber."""
         taker = self.subscriber()
         durable = self.durable()
         self.store.is_failing = True
@@ -386,7 +386,7 @@ class DurableTests(TopicCase):
         self.assertEqual(self.take(new).seen, [b"new"])
 
     def test_crash_while_emptying(self) -> None:
-        """What an ended subscription left in the store goes at the next start."""
+        """The remains of an ended subscription in the store go at the next start."""
         self.durable()
         self.publish(message(b"x"))
         self.store.notes["subscription"].clear()
@@ -493,7 +493,7 @@ class DurableTests(TopicCase):
 
 
 class NewcomerTests(TopicCase):
-    """What newcomers get (N-25, L-14, L-15)."""
+    """Retained messages for new subscribers (N-25, L-14, L-15)."""
 
     def test_last_value(self) -> None:
         """The newest first, then what comes (W-18)."""
@@ -531,7 +531,7 @@ class NewcomerTests(TopicCase):
         self.assertEqual(subscription.queue.depth, 2)
 
     def test_date(self) -> None:
-        """What arrived before first-message-date is not wanted."""
+        """Messages from before first-message-date are not delivered."""
         self.build(last_value=10)
         self.publish(message(b"old"))
         self.clock.advance(10)
@@ -560,7 +560,7 @@ class KeptTests(TopicCase):
                 self.store.rows(last_key(name))]  # fmt: skip
 
     def test_restart(self) -> None:
-        """What was kept is there, in order; what newer messages have replaced is not."""
+        """Retained messages are there, in order, without those that were replaced."""
         limits = {"last_value": 1, "last_value_key": "color"}
         self.build(**limits)
         self.publish(colored("red", b"r1"), colored("blue", b"b1"), colored("red", b"r2"))
@@ -608,7 +608,7 @@ class KeptTests(TopicCase):
         self.assertEqual(self.kept(), [b"2", b"3"])
 
     def test_refused_publish(self) -> None:
-        """What could not be committed is not kept."""
+        """Messages that could not be committed are not retained."""
         self.build(last_value=1)
         self.publish(message(b"1"))
         self.store.is_failing = True
@@ -625,7 +625,7 @@ class KeptTests(TopicCase):
         return deferred
 
     def test_while_reading(self) -> None:
-        """Who subscribes, or publishes, before all is read back misses nothing."""
+        """Subscribers and publishers from before the end of the reading back miss nothing."""
         self.build(last_value=3)
         self.publish(message(b"1"), message(b"2"))
         self.broker = make_broker(self.clock, self.store, topic("t", last_value=3))

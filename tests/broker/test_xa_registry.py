@@ -25,7 +25,7 @@ from tests.support.fakes import body_of, message, node, put, settle_down, topic
 
 
 class OutcomeTests(BranchCase):
-    """What becomes of messages."""
+    """Outcomes of messages."""
 
     def test_two_phases(self) -> None:
         """Prepared, messages are neither visible nor lost; the commit makes all of it so."""
@@ -105,7 +105,7 @@ class OutcomeTests(BranchCase):
                 self.tearDown()
 
     def test_transient(self) -> None:
-        """What was never on the disk ends with the daemon, in a branch or not."""
+        """Messages that were never on the disk end with the daemon, in a branch or not."""
         self.fill("q", b"1", durable=False)
         link = Link(self.broker.nodes["q"])
         transaction = self.open()
@@ -145,7 +145,7 @@ class RestartTests(BranchCase):
         self.assertEqual((self.seen("q"), self.seen("r")), ([b"taken"], []))
 
     def test_not_prepared(self) -> None:
-        """What was not prepared is rolled back."""
+        """Branches that were not prepared are rolled back."""
         self.work()
         self.do("end")
         self.restart()
@@ -244,7 +244,7 @@ class RestartTests(BranchCase):
         self.assertEqual((self.do("commit"), found.queue.acquired), ("OK", 1))
 
     def test_topic(self) -> None:
-        """What is posted to a topic is on its subscriptions when it is committed."""
+        """A posting to a topic is on its subscriptions after the commit."""
         nodes = (*self.nodes, topic("t", last_value=True))
         for restarts in (False, True):
             self.setUp()
@@ -369,7 +369,7 @@ class RestartTests(BranchCase):
         self.assertEqual((self.counts(), self.notes()), ((1, 0, 0), 0))
 
     def test_record_unreadable(self) -> None:
-        """What a branch has posted is set aside when its record cannot be read; others' is not."""
+        """Postings of a branch with an unreadable record are set aside; those of others not."""
         self.prepared()
         ((key, _),) = self.store.notes[NOTES].items()
         (lost,) = [row.id for row in self.store.rows(ROWS)]
@@ -430,7 +430,7 @@ class RestartTests(BranchCase):
 
 
 class FailureTests(BranchCase):
-    """What goes wrong."""
+    """Failures."""
 
     def test_prepare_not_written(self) -> None:
         """The store fails: nothing is promised, and all is rolled back."""
@@ -442,7 +442,7 @@ class FailureTests(BranchCase):
         self.assertEqual(self.counts(), (1, 0, 0))
 
     def test_taken_before_it_was_written(self) -> None:
-        """What was handed out, and then not written, is not in the record: others are counted."""
+        """Entries delivered and then not written are not in the record: others are counted."""
         self.patch(Link, "takes_ahead", True)
         link = Link(self.broker.nodes["q"])
         link.room = 1
@@ -567,7 +567,7 @@ class FailureTests(BranchCase):
         self.assertEqual(self.broker.nodes["r"].depth, 1)
 
     def test_waiting_for_the_dns(self) -> None:
-        """What was posted before the end, and waits for the DNS, belongs to the branch."""
+        """Postings from before the end that wait for the DNS belong to the branch."""
         transaction = self.open()
         transaction.pending = 1
         self.do("end")
@@ -637,7 +637,7 @@ class CapacityTests(BranchCase):
     nodes = (node("q", capacity=2), node("r", capacity=2))
 
     def test_freed_within(self) -> None:
-        """What a branch takes from a full queue makes room for what it puts there."""
+        """Entries that a branch takes from a full queue make room for its postings there."""
         for verbs in (("one-phase",), ("prepare", "commit")):
             for restarts in (False, True):
                 self.setUp()
@@ -784,7 +784,7 @@ class HeuristicTests(BranchCase):
         self.assertIs(self.failureResultOf(again, XaError).value.code, Xa.NOTA)
 
     def test_not_prepared(self) -> None:
-        """What is not prepared is nobody's to decide but its manager's."""
+        """Only its manager decides about an unprepared branch."""
         self.work()
         done = Deferred.fromCoroutine(self.branches.decide(f"{OWNER}/{XID}", commits=True))
         self.assertIs(self.failureResultOf(done, XaError).value.code, Xa.PROTO)
@@ -817,7 +817,7 @@ class BoundTests(BranchCase):
             self.branches.start("user:bob", xids[2])
 
     def test_octets_of_others(self) -> None:
-        """What one owner's branches hold leaves room for another's."""
+        """The branches of one owner leave room for those of another."""
         book = self.branches._book
         book._limits = replace(book.limits, connection_bytes=100_000, total_bytes=10_000_000)
         link = Link(self.broker.nodes["q"])

@@ -95,7 +95,7 @@ class BoundTests(SynchronousTestCase):
         self.assertEqual(len(self.lines), 1)
 
     def test_absent(self) -> None:
-        """What messages of a holder occupy is shown also while the holder has not been here."""
+        """The use of the store by a holder is shown even before it has connected."""
         self.accounts.of(KEY).came(700)
         row = self.contract.terms.row(KEY, self.accounts.find(KEY))
         self.assertEqual((row["state"], row["spool"], row["spool-messages"]), ("unused", 700, 1))

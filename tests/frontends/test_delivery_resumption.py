@@ -46,7 +46,7 @@ class CompareTests(SynchronousTestCase):
         self.assertEqual((found.decided, found.again[0].entry), ([], "an entry"))
 
     def test_groups(self) -> None:
-        """What is accepted is one group; the others keep their own words."""
+        """Accepted deliveries are one group; the others keep their own words."""
         accepted, modified = spec.Accepted(), spec.Modified(delivery_failed=True)
         pairs = [(accepted, 1), (modified, 2), (spec.Accepted(), 3), (spec.Modified(), 4)]
         self.assertEqual(

@@ -69,7 +69,7 @@ class EndpointCase(SynchronousTestCase):
 
 
 class KeptTests(EndpointCase):
-    """What is kept of what the other side has said."""
+    """Memory for the terms of the other side."""
 
     def test_attach(self) -> None:
         """Of an attach that was answered what is in force stays, and nothing else."""
@@ -166,10 +166,10 @@ class NameTests(EndpointCase):
 
 
 class BoundTests(EndpointCase):
-    """What all take has a bound, and each party and connection a share of it."""
+    """The total has a bound, and each party and connection a share of it."""
 
     def test_share(self) -> None:
-        """Who takes all it gets takes nothing from others; its own links go on."""
+        """A greedy party takes nothing from others; its own links go on."""
         one = self.ready()
         taken = self.fill(one)
         self.assertLess(self.memory.shares.used, self.memory.limit // 2)
@@ -224,7 +224,7 @@ class BoundTests(EndpointCase):
         self.assertGreater(self.memory.shares.used, CONNECTION_OCTETS - 2 * len(BIG))
 
     def test_small_entries(self) -> None:
-        """What many small values take in Python counts, not their octets on the wire."""
+        """The memory of many small values counts, not their octets on the wire."""
         client = self.ready()
         before = self.memory.shares.used
         source = spec.Source(address="s", capabilities=tuple(Symbol(f"{n}") for n in range(2000)))

@@ -60,7 +60,7 @@ class Through(LargeCase):
     """In and out."""
 
     def test_through(self) -> None:
-        """What comes out is what went in, octet for octet."""
+        """A message comes out as it went in, octet for octet."""
         link = self.sender()
         sent = self.large(annotations={"x-opt-own": 1})
         self.client.send(link, message(b"before"), sent, message(b"after"))
@@ -220,7 +220,7 @@ class Digests(LargeCase):
             self.assertEqual(Message(got).bare, each.bare)
 
     def test_address_supplied(self) -> None:
-        """What is supplied on the way in is part of the message that goes on."""
+        """Fields supplied on the way in are part of the message that goes on."""
         self.client.send(self.sender("orders@b.example"), self.large())
         self.run_now()
         (outgoing,) = [name for name in self.house.store.names() if "b.example" in name]
@@ -233,7 +233,7 @@ class Digests(LargeCase):
 
 
 class Refused(LargeCase):
-    """What is refused, is refused early."""
+    """A refusal comes early."""
 
     def begin(self, size: int = 1_000_000) -> Any:
         link = self.sender()

@@ -82,7 +82,7 @@ class UnfinishedCase(SynchronousTestCase):
         self.world.advance()
 
     def assertAccepted(self, client: Client) -> None:
-        """What it has sent is accepted."""
+        """Its messages are accepted."""
         self.assertIsInstance(client.one(spec.Disposition).state, spec.Accepted)
 
 
@@ -210,7 +210,7 @@ class BoundTests(UnfinishedCase):
         )
     )
     def test_never_above(self, steps: list[tuple[int, int, int]]) -> None:
-        """Whatever comes on whichever link: the sum is within the bound after each read."""
+        """The sum is within the bound after each read, for any input on any link."""
         self.setUp()
         clients = [
             self.sender(who, f"c{number}", links=3)

@@ -63,7 +63,7 @@ class BrakeTests(InboundCase):
         self.assertEqual(link.credit, 3)
 
     def test_memory(self) -> None:
-        """What is on its way to the disk closes it beyond the limit, and opens it when there."""
+        """Octets on their way to the disk close it beyond the limit, and open it afterwards."""
         self.build(limits=FrontendLimits(link_credit=10, memory_bytes=1000))
         gate = self.house.broker.gate
         link = self.client.sender("q")
@@ -156,7 +156,7 @@ class FullTests(InboundCase):
         self.assertEqual([each.credit for each in links], [0, 0])
 
     def test_handed_out(self) -> None:
-        """What a consumer had before the disk failed is in doubt, and is not put again."""
+        """Messages delivered before the disk failed are in doubt, and are not put again."""
         consumer = self.house.client()
         self.run_now()
         consumer.receiver("q", credit=5)
@@ -237,7 +237,7 @@ class FullTests(InboundCase):
         self.assertEqual(self.house.bodies("q"), [b"1", b"2"])
 
     def test_sender_gone(self) -> None:
-        """Whoever is gone without an answer sends it again: it is not stored for him."""
+        """A message of a sender that is gone without an answer is not stored: it is sent again."""
         self.house.store.is_full = True
         self.client.send(self.link, message(b"1"))
         self.run_now()
@@ -251,7 +251,7 @@ class FullTests(InboundCase):
         self.assertEqual(self.house.shared.memory.used_bytes, 0)
 
     def test_consumers_go_on(self) -> None:
-        """What a consumer settles in the same read as a publisher's message leaves the disk."""
+        """Entries settled in the same read as a publisher's message leave the disk."""
         self.client.send(self.link, message(b"1"))
         self.client.receiver("q", 1)
         self.run_now()
@@ -269,7 +269,7 @@ class FullTests(InboundCase):
         self.assertEqual(self.house.bodies("q"), [b"2"])
 
     def test_dead_letters(self) -> None:
-        """What is rejected while its dead-letter node can take nothing is there in the end."""
+        """A message rejected while its dead-letter node takes nothing is there in the end."""
         self.house.broker.add(node("dead"))
         self.house.broker.nodes["q"].dead_letter_name = "dead"
         for settled in (True, False):
@@ -302,7 +302,7 @@ class FullTests(InboundCase):
             self.assertEqual(self.house.shared.memory.used_bytes, 0)
 
     def test_in_order_of_failing(self) -> None:
-        """What fails in a later commit stands before what has come in between."""
+        """Deliveries of a later failed commit stand before those that have come in between."""
         (frontend,) = self.house.shared.connections
         (link,) = frontend.links.attached
         self.house.store.is_full = True

@@ -71,7 +71,7 @@ class AcceptanceTests(InboundCase):
         self.assertEqual(self.house.bodies("q"), [b"1", b"2"])
 
     def test_one_batch_for_all_links(self) -> None:
-        """Whatever comes in one read is one commit."""
+        """The messages of one read are one commit."""
         links = [self.client.sender("q", f"out{number}") for number in range(3)]
         self.run_now()
         before = self.house.store.statistics()["transactions"]
@@ -106,7 +106,7 @@ class AcceptanceTests(InboundCase):
         self.assertEqual(link.unsettled, {})
 
     def test_store_fails(self) -> None:
-        """What was not stored is not accepted; the link goes, the connection stays."""
+        """Messages that were not stored are not accepted; the link ends, the connection stays."""
         link = self.client.sender("q")
         self.run_now()
         self.house.store.is_failing = True
@@ -240,7 +240,7 @@ class CreditTests(InboundCase):
         self.assertEqual(self.house.depth("q"), 50)
 
     def test_not_before_the_commit(self) -> None:
-        """What is not committed counts against the credit."""
+        """Uncommitted deliveries count against the credit."""
         link = self.client.sender("q")
         self.run_now()
         self.house.store._turn, turn = (lambda: None), self.house.store._turn  # type: ignore
@@ -271,7 +271,7 @@ class CreditTests(InboundCase):
         self.assertEqual(sorted((link.credit, late.credit)), [1, 2])
 
     def test_other_capacity(self) -> None:
-        """What a change leaves free is shared out at once, more or less (Q-15)."""
+        """A changed capacity is shared out at once, larger or smaller (Q-15)."""
         links = [self.client.sender("full", f"out{number}") for number in range(2)]
         self.run_now()
         self.client.send(links[0], message())
@@ -294,7 +294,7 @@ class CreditTests(InboundCase):
         self.assertEqual(links[0].credit, 3)
 
     def test_overfull(self) -> None:
-        """What set out before its credit was cut down is refused if it does not fit (F-04)."""
+        """Messages sent before a cut of the credit are refused if they do not fit (F-04)."""
         link = self.client.sender("full")
         self.run_now()
         self.client.send(link, message())
@@ -324,7 +324,7 @@ class CreditTests(InboundCase):
 
 
 class RefusalTests(InboundCase):
-    """What is not taken, and how that is said (T-25)."""
+    """Refusals and their form (T-25)."""
 
     def test_rejected(self) -> None:
         """One message is rejected with its condition; the link goes on."""
@@ -387,7 +387,7 @@ class RefusalTests(InboundCase):
             self.assertEqual(self.house.depth("q"), 2 * (number + 1))
 
     def test_return_address(self) -> None:
-        """Nobody has messages sent, by way of a return, where it may not send (T-26)."""
+        """A sender cannot have messages returned to a node that it may not send to (T-26)."""
         self.build(
             rules=[
                 Rule.of(who="*", node="full", deny=["publish", "transfer"]),
@@ -600,7 +600,7 @@ class AdmissionTests(InboundCase):
         self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_pipelined(self) -> None:
-        """What a sender sends before the answer is kept, in order."""
+        """Deliveries from before the answer are kept, in order."""
         self.network.silent.add("slow.example")
         link = self.client.sender("x@slow.example")
         self.step(4)
@@ -652,7 +652,7 @@ class AdmissionTests(InboundCase):
         self.assertIsNone(self.client.closed)
 
     def test_settled_and_gone(self) -> None:
-        """What was sent settled to a name that is being asked about is taken, sender or not."""
+        """Messages sent settled during a look-up are taken, even if their sender is gone."""
         self.network.silent.add("slow.example")
         self.network.errors["gone.example"] = ResolveError("dns.nxdomain", "no", permanent=True)
         peer = self.client.wire.right  # type: ignore[attr-defined]
@@ -698,7 +698,7 @@ class AdmissionTests(InboundCase):
 
 
 class PeerTests(InboundCase):
-    """What comes from another organization's broker."""
+    """Messages of another organization's broker."""
 
     def peer(self) -> Client:
         """Return a connected peer."""

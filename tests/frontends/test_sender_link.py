@@ -49,7 +49,7 @@ class OutboundCase(HouseTestCase):
 
 
 class OutcomeTests(OutboundCase):
-    """What a receiver decides (O-10 to O-17)."""
+    """Outcomes of a receiver (O-10 to O-17)."""
 
     def test_accepted(self) -> None:
         """It is gone, here and from the store."""
@@ -287,7 +287,7 @@ class LinkTests(OutboundCase):
             self.assertDetached(self.client, link, condition)
 
     def test_detached(self) -> None:
-        """What a link held is released when it goes (O-06)."""
+        """Entries of a link are released when it ends (O-06)."""
         self.received(b"1", b"2")
         self.link.detach()
         self.client.flush()

@@ -42,7 +42,7 @@ class RetentionTests(SynchronousTestCase):
     """How long a terminus outlives its link."""
 
     def test_asked(self) -> None:
-        """What is asked for is in force, up to the longest."""
+        """The requested timeout is in force, up to the longest."""
         for policy, seconds, expected in (
             ("session-end", 0, ("session-end", 0)),
             ("link-detach", 5, ("link-detach", 5)),
@@ -79,7 +79,7 @@ class NoteTests(SynchronousTestCase):
 
     @given(st.text())
     def test_nonsense(self, text: str) -> None:
-        """What is no such name is a ValueError, and nothing else."""
+        """Any other name is a ValueError, and nothing else."""
         try:
             read_note_key(text)
         except ValueError:
@@ -194,7 +194,7 @@ class BookTests(SynchronousTestCase):
         self.assertEqual(self.names(), set())
 
     def test_own_first(self) -> None:
-        """Who leaves too much behind loses his own oldest, not somebody else's."""
+        """A principal with too much state loses its own oldest link, not that of another."""
         self.book(suspended_deliveries=5)
         self.add("of b", "b", 2)
         self.add("old", "a", 2)
@@ -204,7 +204,7 @@ class BookTests(SynchronousTestCase):
         self.assertEqual(self.names(), {"of b", "new"})
 
     def test_largest_first(self) -> None:
-        """Who has filled the book makes room for others, also for those who have nothing in it."""
+        """A principal that has used all room makes room for others, even for new ones."""
         for limit in ("suspended_deliveries", "suspended_links"):
             self.book(**{limit: 6})
             self.add("first", "b", 1)
@@ -267,7 +267,7 @@ class BookTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_unreadable_notes(self) -> None:
-        """What cannot be read is told, and does not keep the daemon from starting."""
+        """Unreadable notes are logged, and do not keep the daemon from starting."""
         links = self.book()
         links.log = _Silent()  # type: ignore[assignment]
         good = note_key(("a", "c", "x", "receiver"), b"t")
@@ -283,7 +283,7 @@ class BookTests(SynchronousTestCase):
         self.assertEqual((len(self.links), self.links.deliveries, self.commits), (1, 1, 1))
 
     def test_parked(self) -> None:
-        """What is parked and expires is settled with the outcome, once."""
+        """Parked entries are settled with the default outcome at the expiry, once."""
         source = _Source()
         parked = ParkedDeliveries(source, spec.Released(), None, 0)
         parked.entries = {b"1": _Entry(), b"2": _Entry()}  # type: ignore[dict-item]
@@ -362,7 +362,7 @@ class RestartTests(InboundCase):
         self.assertEqual(self.notes(), {})
 
     def test_confirmed(self) -> None:
-        """What the sender has confirmed does not stay in the store."""
+        """Confirmed outcomes do not stay in the store."""
         link = self.client.sender("q", **EXACTLY_ONCE)
         self.run_now()
         self.client.send(link, message(b"1"), message(b"2"))
@@ -371,7 +371,7 @@ class RestartTests(InboundCase):
         self.assertEqual(self.notes(), {})
 
     def test_downgraded(self) -> None:
-        """What stands in the store goes with its settlement, also of a link that asks for less."""
+        """Notes in the store go with the settlement, even on a link that asks for less."""
         self.break_off()
         self.client = self.house.client()
         self.run_now()
@@ -404,7 +404,7 @@ class RestartTests(InboundCase):
         self.assertEqual((self.notes(), self.house.depth("q")), ({}, 1))
 
     def test_store_fails(self) -> None:
-        """What was not stored is not known either."""
+        """Deliveries that were not stored are not known either."""
         link = self.client.sender("q", **EXACTLY_ONCE)
         self.run_now()
         self.house.store.is_failing = True
@@ -420,7 +420,7 @@ class RestartTests(InboundCase):
         self.assertFalse(link.remote_attach.unsettled)
 
     def test_parked_at_a_restart(self) -> None:
-        """What was parked is available after a restart, and the termini said no other."""
+        """Parked entries are available after a restart, as the termini have announced."""
         link = self.client.sender("q")
         self.run_now()
         self.client.send(link, message(b"1", durable=True))

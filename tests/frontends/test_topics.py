@@ -145,7 +145,7 @@ class WaitTests(TopicCase):
 
 
 class JournalTests(TopicCase):
-    """What the journal says of a topic, and what it does not."""
+    """Records of a topic in the journal."""
 
     def test_copies_in_memory(self) -> None:
         """That a message came is said; copies in buffers, and those for newcomers, whether rows or
@@ -194,7 +194,7 @@ class JournalTests(TopicCase):
 
 
 class AttachTests(TopicCase):
-    """What the answer says (S-02, S-08, E-01)."""
+    """The terms in the answer (S-02, S-08, E-01)."""
 
     def test_defaults(self) -> None:
         """A topic copies, and calls itself one."""
@@ -294,7 +294,7 @@ class AttachTests(TopicCase):
 
 
 class DeliveryTests(TopicCase):
-    """What deliveries and acknowledgements are like (S-04 to S-10)."""
+    """Deliveries and acknowledgements (S-04 to S-10)."""
 
     def test_presumed(self) -> None:
         """With one outcome only it goes with the transfer (S-06)."""
@@ -333,7 +333,7 @@ class DeliveryTests(TopicCase):
         self.assertEqual((self.client.bodies(), other.bodies()), ([b"x", b"x"], [b"x"]))
 
     def test_too_large(self) -> None:
-        """What is larger than a subscriber takes does not stop it."""
+        """A message beyond a subscriber's maximum size does not stop it."""
         self.subscribe(max_message_size=100)
         self.publish(message(b"x" * 1000), message(b"y"))
         self.assertEqual(self.client.bodies(), [b"y"])
@@ -358,7 +358,7 @@ class DurableTests(TopicCase):
     """Subscriptions that last (S-20)."""
 
     def test_detached_and_back(self) -> None:
-        """What came meanwhile, and what was not acknowledged, comes after the re-attach."""
+        """New and unacknowledged messages come after the re-attach."""
         link = self.durable(default_outcome=spec.Accepted())
         self.publish(message(b"1"))
         self.leave(link, closed=False)
@@ -410,7 +410,7 @@ class DurableTests(TopicCase):
         self.assertDetached(self.client, other, conditions.PRECONDITION_FAILED)
 
     def test_resumed(self) -> None:
-        """What was not acknowledged is resumed by a client that still knows it (§2.6.13)."""
+        """A client resumes the unacknowledged deliveries that it still knows (§2.6.13)."""
         self.durable()
         self.publish(message(b"1"), message(b"2"), message(b"3"))
         first, second, third = (each.tag for each in self.client.deliveries)

@@ -83,7 +83,7 @@ class ToyProtocolTests(SynchronousTestCase):
         return Client(self.house, protocol)
 
     def test_to_amqp(self) -> None:
-        """What lines publish AMQP 1.0 consumes, durable."""
+        """AMQP 1.0 consumes messages published by lines, which are durable."""
         self.build()
         lines = self.lines()
         self.assertEqual(lines.say("PUB q hello world"), ["CREDIT q 1000", "OK 1"])
@@ -97,7 +97,7 @@ class ToyProtocolTests(SynchronousTestCase):
         self.assertEqual(self.house.depth(), 0)
 
     def test_from_amqp(self) -> None:
-        """What AMQP 1.0 publishes lines consume."""
+        """Lines consume messages published by AMQP 1.0."""
         self.build()
         client = self.amqp().ready()
         client.sender()
@@ -152,7 +152,7 @@ class ToyProtocolTests(SynchronousTestCase):
         self.assertEqual(lines.heard(), [f"DONE {number}"])
 
     def test_store_that_fails(self) -> None:
-        """What could not be stored is refused, and nothing of it is there."""
+        """A message that could not be stored is refused, and leaves nothing behind."""
         self.build()
         lines = self.lines()
         lines.say("PUB q 1")
@@ -185,7 +185,7 @@ class ToyProtocolTests(SynchronousTestCase):
         self.assertEqual(self.house.depth(), 1)
 
     def test_disconnect(self) -> None:
-        """What a client held goes to others when it is gone, and nothing of it stays."""
+        """Entries of a client go to others when it is gone, and nothing of it stays."""
         self.build()
         lines = self.lines()
         lines.say("PUB q 1", "PUB q 2")
@@ -219,7 +219,7 @@ class ToyProtocolTests(SynchronousTestCase):
         self.assertEqual(lines.heard(), ["ERR amqp:resource-deleted: q does not exist any more"])
 
     def test_strangers(self) -> None:
-        """Who speaks neither is answered as if there were AMQP 1.0 alone."""
+        """A client of neither protocol gets the answer of AMQP 1.0."""
         self.build()
         for octets in (b"GET / HTTP/1.1\r\n", b"AMQP\x00\x00\x09\x01", b"LINES/2\n"):
             client = self.amqp()

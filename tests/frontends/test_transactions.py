@@ -506,7 +506,7 @@ class PostingTests(TransactionCase):
         self.assertEqual((self.house.depth("q"), self.house.depth("r")), (1, 2))
 
     def test_link_gone(self) -> None:
-        """What was posted stays posted when its link goes before the discharge."""
+        """Postings stay when their link ends before the discharge."""
         self.post(self.txn_id, b"1")
         self.client.send(spec.Detach(handle=0, closed=True))
         self.client.all(spec.Disposition)
@@ -630,7 +630,7 @@ class PostingTests(TransactionCase):
         self.flushLoggedErrors(StoreError)
 
     def test_bounds(self) -> None:
-        """What transactions hold has bounds, with names; rolled back, the room is there again."""
+        """The operations of transactions have named bounds; a rollback frees the room."""
         terms = self.house.shared.transactions
         self.roll_back(self.txn_id)
         size = len(message(b"x"))
@@ -803,7 +803,7 @@ class RetirementTests(TransactionCase):
         self.assertEqual((self.counts(), self.house.depth("dead")), ((0, 2), 1))
 
     def test_modified_durably(self) -> None:
-        """What modified changes is in the store when the discharge is answered."""
+        """Changes by modified are in the store when the discharge is answered."""
         self.build(nodes=[NodeDeclaration("q", QueueLimits(max_deliveries=1), "dead"), "dead"])
         self.receive(b"0")
         txn_id = self.declare()
@@ -1228,7 +1228,7 @@ class AbroadTests(TransactionCase):
         self.assertEqual(len(self.house.frontends[0].transactions), 0)
 
     def test_way_forgotten(self) -> None:
-        """What is not known any more at the discharge is asked about again."""
+        """A domain that is not known any more at the discharge is looked up again."""
         self.client.sender("inbox@b.test", 0)
         txn_id = self.declare()
         self.post(txn_id)
@@ -1377,7 +1377,7 @@ class ModelTests(TransactionCase):
 
 
 class WireTests(TransactionCase):
-    """What goes over the wire."""
+    """The frames on the wire."""
 
     def test_frames_in_one_segment(self) -> None:
         """P-04: coordinator, declare, sender and message, without waiting for answers."""

@@ -302,7 +302,7 @@ class BorderTests(HostCase):
         self.assertIsNotNone(self.attached(client, "receiver", "q@shop.test"))
 
     def test_return_addresses(self) -> None:
-        """What comes back goes to a node of the sender's own virtual host."""
+        """Returned messages go to a node of the sender's own virtual host."""
         for hostname, address, is_taken in (
             ("shop", "q", False), ("shop", "q@a.test", False), ("shop", "//local/q", False),
             ("local", "q", False), ("a.test", "q@shop.test", False), ("a.test", "q", True),

@@ -132,7 +132,7 @@ class CandidateTests(HouseTestCase):
         self.assertIn("full", destination.last_error)
 
     def test_no_resolution(self) -> None:
-        """What the DNS said is told as well."""
+        """DNS errors are reported as well."""
 
         async def fails(domain: str) -> Resolution:
             raise ResolveError("dns.servfail", "broken", permanent=False, attempts=("SRV: broken",))

@@ -238,7 +238,7 @@ class OpenTests(DestinationCase):
 
 
 class OutcomeTests(DestinationCase):
-    """What the peer decides (T-23)."""
+    """Outcomes of the peer (T-23)."""
 
     def test_rejected(self) -> None:
         """A message that the peer will never take is a dead letter, with the peer's words."""
@@ -479,7 +479,7 @@ class OutcomeTests(DestinationCase):
         self.assertIn(b"poison", beta.bodies("orders"))
 
     def test_set_aside(self) -> None:
-        """What is set aside holds the floor down, and `why` says what it waits for."""
+        """Messages set aside hold the floor down, and `why` has the reason of their wait."""
         beta = self.beta()
         self.breaks(beta, lambda body: body == b"poison")
         self.put(b"poison", b"1", b"2")
@@ -568,7 +568,7 @@ class OutcomeTests(DestinationCase):
         self.destination.unhold()
 
     def test_overdue_and_there(self) -> None:
-        """What is overdue after a restart is tried first: it is taken, once somebody is there."""
+        """Overdue messages are tried after a restart: the peer takes them when it is there."""
         beta = self.beta()
         self.overdue()
         self.run_for(5)
@@ -657,7 +657,7 @@ class OutcomeTests(DestinationCase):
                 self.told.extend("settled" for _ in event.deliveries if event.settled)
 
     def test_too_large(self) -> None:
-        """What the peer can never take is a dead letter; the others pass."""
+        """A message that the peer can never take is a dead letter; the others pass."""
         beta = self.beta(max_message_size=500)
         self.put(b"1", bytes(600), b"2")
         self.run_now()
@@ -784,7 +784,7 @@ class FailureTests(DestinationCase):
         self.assertEqual(len(told), 5)
 
     def test_disk_fails_while_it_is_dead(self) -> None:
-        """What a full disk does not take of the back-off fills the log with no faults."""
+        """Notes of the back-off on a full disk do not fill the log with faults."""
 
         def full(_: Any) -> None:
             raise StoreUnavailable("no room")
@@ -809,7 +809,7 @@ class FailureTests(DestinationCase):
         self.assertEqual(beta.depth("orders"), 1)
 
     def test_lost_in_flight(self) -> None:
-        """What had no outcome is sent again, and kept once (T-22, T-36)."""
+        """Deliveries without an outcome are sent again, and kept once (T-22, T-36)."""
         beta = self.beta()
         for turns in range(1, 25):
             self.put(b"%02d" % turns)
@@ -950,7 +950,7 @@ class FailureTests(DestinationCase):
         self.assertEqual((self.alpha.depth(BETA), beta.bodies("orders")), (0, [b"1"]))
 
     def test_full_disk(self) -> None:
-        """What the peer has is let go of at once; the dead letter beside it, when there is room."""
+        """Accepted messages are removed at once, the dead letter when there is room."""
         beta = self.beta()
         self.put(b"yes")
         self.put(b"no", to=f"nobody@{BETA}")

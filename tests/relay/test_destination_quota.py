@@ -86,7 +86,7 @@ class CensusCase(HouseTestCase):
 
 
 class ShareTests(CensusCase):
-    """Who may have how many."""
+    """Shares of the senders."""
 
     def test_one_sender(self) -> None:
         """One alone has half; what it sends beyond is refused, message by message."""
@@ -102,7 +102,7 @@ class ShareTests(CensusCase):
         self.assertEqual(asked & {f"n{number}.example" for number in range(20, 25)}, set())
 
     def test_others(self) -> None:
-        """What one sender has filled leaves places for the next, and for the broker's reports."""
+        """One sender's use leaves places for the next, and for the broker's reports."""
         self.send(ANN, 30)
         self.assertEqual(self.taken(self.send(BOB, 30)), 10)
         self.alpha.relay.take_on_trust(NextHop("back.example", "back.example"))
@@ -189,7 +189,7 @@ class ReturnTests(CensusCase):
         self.assertEqual(self.held, 0)
 
     def test_restart(self) -> None:
-        """Who holds what outlasts the process, and is given back in the next one."""
+        """Holders of places outlast the process, and release them in the next one."""
         self.send(ANN, 20)
         self.run_for(10)
         self.alpha.crash()
@@ -239,7 +239,7 @@ class ReturnTests(CensusCase):
 
 
 class IdleTests(CensusCase):
-    """What destinations cost that wait."""
+    """The cost of waiting destinations."""
 
     def test_memory(self) -> None:
         """A destination takes few kB with its queue, its timers and its message."""
@@ -274,10 +274,10 @@ class IdleTests(CensusCase):
 
 
 class TellTests(SynchronousTestCase):
-    """What operators are told."""
+    """Rows for operators."""
 
     def test_row(self) -> None:
-        """Who has reached its share is among the marks, until it has places again."""
+        """A sender at its share is among the watermarks, until it has places again."""
         clock = Clock()
         quota = DestinationQuota(clock.seconds, lambda: 2)
         ann = DestinationHolder("user:ann")

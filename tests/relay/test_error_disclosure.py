@@ -39,7 +39,7 @@ class DisclosureTests(SynchronousTestCase):
             self.assertNotIn(code, HIDDEN)
 
     def test_tried_alike(self) -> None:
-        """What is told alike is tried again alike: the schedule of look-ups gives nothing away."""
+        """Errors told alike are retried alike: the schedule of look-ups gives nothing away."""
         found = {
             (each.scope, each.action)
             for each in (failure_verdict.for_failure(ConnectError(code, "x")) for code in HIDDEN)
@@ -65,7 +65,7 @@ class DisclosureTests(SynchronousTestCase):
         self.assertNotIn(secret, str(told))
 
     def test_dns(self) -> None:
-        """What the DNS said is repeated, but for places that were denied."""
+        """DNS errors are repeated, except those of denied places."""
         told = row_for_senders(row("dns.servfail: no", "q: SERVFAIL", "m at 10.0.0.1: denied, it"))
         self.assertEqual(told["last-error"], "dns.servfail: no")
         self.assertEqual(told["attempts"], ["q: SERVFAIL"])

@@ -85,7 +85,7 @@ class TableTests(SynchronousTestCase):
                 self.assertTrue(code.startswith("dns."), code)
 
     def test_full_is_not_never(self) -> None:
-        """What is full, locked or being stopped rejects nothing."""
+        """Nodes that are full, locked or being stopped reject no messages."""
         for condition in (
             conditions.RESOURCE_LIMIT_EXCEEDED,
             conditions.RESOURCE_LOCKED,
@@ -107,7 +107,7 @@ class TableTests(SynchronousTestCase):
             self.assertIsNot(failure_verdict.for_failure(error).action, FailureAction.REJECT)
 
     def test_one_host(self) -> None:
-        """What the DNS says of one host alone passes it over, and the next one gets its turn."""
+        """A DNS failure of one host only skips it, and the next one gets its turn."""
         found = failure_verdict.for_failure(ConnectError("dns.bogus", "x"))
         self.assertEqual((found.scope, found.action), (FailureScope.HOST, FailureAction.NEXT_HOST))
         found = failure_verdict.for_failure(ResolveError("dns.bogus", "x", permanent=False))

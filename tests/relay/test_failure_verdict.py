@@ -23,7 +23,7 @@ class VerdictTests(SynchronousTestCase):
     """Every row."""
 
     def test_outcomes(self) -> None:
-        """What the peer says about a message is about that message alone."""
+        """The peer's error for a message concerns that message alone."""
         for state, action in (
             (Acceptance(), FailureAction.SETTLE),
             (Release(), FailureAction.RETRY),
@@ -54,7 +54,7 @@ class VerdictTests(SynchronousTestCase):
         self.assertEqual((found.condition, found.words), ("amqp:not-found", "words"))
 
     def test_a_flood_of_words(self) -> None:
-        """What a peer says goes into the log, the store and reports: it is cut."""
+        """A peer's text goes into the log, the store and reports: it is cut."""
         error = ErrorDetails(condition="x" * 100_000, description="y" * 100_000)
         outcome = failure_verdict.for_outcome(Rejection(error=error))
         for found in (outcome, failure_verdict.for_end(error, "link")):

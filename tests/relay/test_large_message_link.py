@@ -114,7 +114,7 @@ class LargeRelayTests(HouseTestCase):
         raise AssertionError("it does not come")
 
     def test_file_goes_at_once(self) -> None:
-        """Nobody has the rest of a message in hand when it has left: its file can go."""
+        """No reader has the rest of a message when it has left: its file can go."""
         gc.collect()
         gc.disable()
         self.addCleanup(gc.enable)
@@ -190,7 +190,7 @@ class LargeRelayTests(HouseTestCase):
         self.assertEqual(self.alpha.depth("beta.example"), 0)
 
     def test_too_large_for_the_peer(self) -> None:
-        """What the peer says it does not take is not offered, and goes back."""
+        """A message beyond the peer's maximum size is not offered, and goes back."""
         self.beta.max_message_size = 50_000
         client, link = self.sender()
         client.send(link, message(LARGE), message(b"b"))

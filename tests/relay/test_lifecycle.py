@@ -149,7 +149,7 @@ class TableTests(SynchronousTestCase):
             self.assertEqual(found.is_urgent, not wants)
 
     def test_ended(self) -> None:
-        """What the end of a session means."""
+        """Effects of the end of a session."""
         error = FailureVerdict(
             FailureScope.HOST, FailureAction.DEFER, "connection.ended", "no", "amqp:internal-error"
         )
@@ -317,7 +317,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        """What must be true at any moment."""
+        """Invariants."""
         found = self.life
         assert (found.state is CONNECTING) == self.has_attempt, found
         if found.retry_at is not None:
@@ -334,7 +334,7 @@ class LifecycleMachineTests(SynchronousTestCase):
     """Runs the machine."""
 
     def test_machine(self) -> None:
-        """Whatever happens in whatever order."""
+        """Any events in any order."""
         run_state_machine_as_test(
             LifecycleMachine, settings=settings(stateful_step_count=40, deadline=None)
         )

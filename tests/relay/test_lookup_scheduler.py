@@ -43,7 +43,7 @@ class LineTests(SynchronousTestCase):
         self.begun.clear()
 
     def test_lone(self) -> None:
-        """Who asks now and then does not wait."""
+        """An occasional look-up does not wait."""
         for number in range(50):
             self.contacts.ask(USER, self.begin(str(number)))
             self.assertEqual(len(self.begun), number + 1)
@@ -71,7 +71,7 @@ class LineTests(SynchronousTestCase):
         self.assertIn("other", self.begun)
 
     def test_begun_meanwhile(self) -> None:
-        """What somebody else has begun takes nobody's turn."""
+        """A look-up in progress takes no turn."""
         self.fill()
         for _ in range(100):
             self.contacts.ask(USER, self.begin("again", is_new=False))

@@ -228,7 +228,7 @@ class DestinationTests(SynchronousTestCase):
     """Runs the machine."""
 
     def test_machine(self) -> None:
-        """Whatever happens in whatever order."""
+        """Any events in any order."""
         run_state_machine_as_test(
             DestinationMachine,
             settings=settings(

@@ -81,7 +81,7 @@ class AttemptTests(MemoryCase):
         self.assertLess(left.octets, 16 * MEBIBYTE)
 
     def test_refused(self) -> None:
-        """Nobody listens."""
+        """There is no listener."""
         self.network.dead.add(BETA)
         self.check(300)
 

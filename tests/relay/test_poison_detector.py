@@ -113,7 +113,7 @@ class TableTests(SynchronousTestCase):
         self.assertLessEqual(len(suspects._records), MOST_RECORDS)
 
     def test_evidence(self) -> None:
-        """What each end proves."""
+        """Evidence of each end."""
         error = ErrorDetails(condition=conditions.DECODE_ERROR, description="words")
         for found, evidence in (
             (failure_verdict.for_end(error, "connection"), ConnectionEnd.FAULT),
@@ -142,7 +142,7 @@ class TableTests(SynchronousTestCase):
 
 
 class AnySequenceTests(SynchronousTestCase):
-    """Whatever happens."""
+    """Any sequence of events."""
 
     @given(
         st.lists(ENDS | ANSWERS.map(lambda step: (step[0], step[1], False)), max_size=60),
@@ -164,7 +164,7 @@ class AnySequenceTests(SynchronousTestCase):
 
     @given(st.lists(ENDS | ANSWERS, max_size=80))
     def test_grounds(self, steps: list[Any]) -> None:
-        """Whoever is convicted was alone with an error often enough, and another one passed."""
+        """A convicted message was alone with an error often enough, and another one passed."""
         suspects = PoisonMessageDetector()
         alone: dict[int, int] = {}
         passed: dict[int, bool] = {}

@@ -132,7 +132,7 @@ class RetryAfterTests(SchedulerCase):
                 self.assertEqual(self.network.connects, 2)
 
     def test_unproved(self) -> None:
-        """Whoever has not proved to be the peer does not slow down what waits for it."""
+        """A client that has not proved to be the peer does not slow its destination down."""
         self.refusing(60, "tls")
         self.put(b"1")
         self.assertGreater(self.attempts_in(30), 3)
@@ -177,7 +177,7 @@ class DeathTests(SchedulerCase):
         self.assertFalse(self.alpha.relay.destinations and self.to().is_dead)
 
     def test_backlog_of_the_dead_is_on_the_disk(self) -> None:
-        """What comes for a dead destination stays out of memory, and goes in order later."""
+        """Messages for a dead destination stay out of memory, and are sent in order later."""
         self.put(b"000")
         self.run_for(20)
         self.assertTrue(self.to().is_dead)
@@ -260,7 +260,7 @@ class WakeTests(SchedulerCase):
         self.assertEqual(beta.depth("orders"), 1)
 
     def test_costs_nothing(self) -> None:
-        """Who calls us all the time and cannot be called is neither hit nor punished for it."""
+        """A peer that connects often and cannot be reached is neither flooded nor punished."""
         self.dead()
         while self.to().life.retry_at - self.clock.seconds() < 30:
             self.run_for(1)
@@ -425,7 +425,7 @@ class FairnessTests(SchedulerCase):
         self.assertEqual(self.to()._share.octets, 0)
 
     def test_priority(self) -> None:
-        """What is urgent overtakes in the relay queue, and keeps its order."""
+        """Urgent messages overtake in the relay queue, and keep their order."""
         beta = self.beta(capacity=0)
         self.alpha.relay.take_on_trust(NextHop(BETA, BETA))
         self.to().hold("wait")
@@ -444,7 +444,7 @@ class FairnessTests(SchedulerCase):
 
 
 class NeighborTests(SchedulerCase):
-    """What the dead, the silent and the slow cost the others: nothing."""
+    """Dead, silent and slow peers cost the others nothing."""
 
     COUNT = 20
 
@@ -583,7 +583,7 @@ class MoveTests(SchedulerCase):
         self.assertEqual((self.to().tally.moves, len(self.network.wires)), (1, 2))
 
     def test_waits_for_outcomes(self) -> None:
-        """What is in flight is finished first; nothing new is sent there."""
+        """Deliveries in flight are finished first; no new ones are sent there."""
         one = self.beta("one.example")
         self.beta("two.example")
         committed = ReceiverLink.committed
@@ -628,7 +628,7 @@ class MoveTests(SchedulerCase):
 
 
 class NoteTests(SchedulerCase):
-    """What is persisted."""
+    """Persisted state."""
 
     def test_round_trip(self) -> None:
         """A note is read as it was written."""
@@ -762,7 +762,7 @@ class ResumeTests(SchedulerCase):
         self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 1))
 
     def test_undecided(self) -> None:
-        """What the peer has and has not decided about is resumed; what it has not is sent."""
+        """Undecided deliveries that the peer has are resumed; those that it has not are sent."""
         self.put(b"1", b"2")
         self.run_now()
         tags = list(self.peer.kept)

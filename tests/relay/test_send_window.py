@@ -189,7 +189,7 @@ class StartsTests(SynchronousTestCase):
         self.starts.ask(begin, urgent)
 
     def test_lone(self) -> None:
-        """Nobody waits without a reason, and nobody begins within the call."""
+        """No destination waits without a reason, and none begins within the call."""
         self.ask("a")
         self.assertEqual(self.begun, [])
         self.clock.advance(0)
@@ -226,7 +226,7 @@ class StartsTests(SynchronousTestCase):
         self.assertEqual(len(steps), 10 * STEPS_IN_TURN)
 
     def test_withdrawn(self) -> None:
-        """Who does not want any more is passed over."""
+        """A destination without demand is skipped."""
         for name in "abc":
             self.ask(name)
         self.starts.withdraw(self.askers["b"])  # type: ignore[arg-type]
@@ -240,7 +240,7 @@ class StartsTests(SynchronousTestCase):
 
 
 class RemovalTests(SynchronousTestCase):
-    """What holds the floor down."""
+    """Entries that hold the floor down."""
 
     def test_floor(self) -> None:
         """It rises with what is durable, and never over what failed."""
