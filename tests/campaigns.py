@@ -35,6 +35,11 @@ class Campaign(NamedTuple):
 
 CAMPAIGNS: Final[tuple[Campaign, ...]] = (
     Campaign(
+        "every operation of the HTTP API under generated requests",
+        ("tests.http.test_schemathesis",),
+        "tests.integration.test_http_api.HttpApiTests.test_daemon",
+    ),
+    Campaign(
         "daemons killed at random moments",
         (
             "tests.integration.test_amqp09_crash",

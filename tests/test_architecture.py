@@ -99,6 +99,7 @@ LOCAL_IMPORTS: dict[str, set[str]] = {
     "amqproute.cli.commands.peer": {"amqproute.cli.commands.peer_test"},
     "amqproute.cli.commands.relay_queue": {"amqproute.config.units"},
     "amqproute.cli.commands.requeue": {"amqproute.config.units"},
+    "amqproute.cli.commands.token": {"amqproute.config.units"},
     "amqproute.cli.render": {"amqproute.cli.terminal"},
     "amqproute.cli.runner": {"twisted.internet.reactor"},
 }

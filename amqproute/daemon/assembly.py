@@ -38,6 +38,7 @@ from amqproute.config.access_settings import ListenSettings
 from amqproute.config.config_diff import named
 from amqproute.config.loader import read_node
 from amqproute.config.schema import Config
+from amqproute.daemon import config_commands
 from amqproute.daemon.access_control import AccessControl
 from amqproute.daemon.attached_links import AttachedLinks
 from amqproute.daemon.config_reload import Apply, ConfigReloader, ReloadReport
@@ -114,7 +115,7 @@ from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.relay_context import RelayEnvironment
 from amqproute.relay.routing_decision import RoutingDecisions
-from amqproute.services import age_clock, connection_commands
+from amqproute.services import access_commands, age_clock, connection_commands
 from amqproute.services.age_clock import AgeClock, ClockWatch, awake_clock
 from amqproute.services.delay_reports import DELAY_NOTES, DelayReports
 from amqproute.services.health_checks import JournalCheckFacts, StoreFacts
@@ -580,6 +581,8 @@ class Application:
         self.draining.register(management)
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
+        self._offer_access(management)
+        self.web.offer(management)
         reporter = make_reporter(
             self.broker,
             relay,
@@ -589,6 +592,25 @@ class Application:
         self.reporter = reporter
         self.delays = DelayReports(
             self.broker, self.store, reporter, self._reactor, self.config.reports.delay_after
+        )
+
+    def _offer_access(self, management: ManagementService) -> None:
+        """Offer what concerns users, tokens and the configuration."""
+        access_commands.register(
+            management,
+            self.web.tokens,
+            self.access.users,
+            lambda: self.access.rules,
+            self.access.allows,
+        )
+        config_commands.register(
+            management,
+            lambda: self.config,
+            self.reload,
+            self.access.allows,
+            lambda function: deferToThreadPool(
+                self._reactor, self._reactor.getThreadPool(), function
+            ),
         )
 
     async def _listen(

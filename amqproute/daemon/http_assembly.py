@@ -16,11 +16,14 @@ from amqproute.daemon.config_reload import Apply
 from amqproute.http.http_channel import HttpLimits
 from amqproute.http.http_listener import HttpListener, HttpTerms, HttpTls
 from amqproute.http.login import HttpLogIn
+from amqproute.http.management_api import ManagementApi
+from amqproute.http.openapi import add_openapi_resource
 from amqproute.http.session_resources import add_session_resources
 from amqproute.http.sessions import BrowserSessions
 from amqproute.http.site import HttpSite, SiteTerms
 from amqproute.net.reactor import ISocketReactor
 from amqproute.net.tls import TlsContexts
+from amqproute.services.management_node import ManagementService
 
 __all__ = ["HttpService"]
 
@@ -80,6 +83,11 @@ class HttpService:
             limits=self.bounds[1],
         )
         gate.open(self.listener, has_tls=tls is not None)
+
+    def offer(self, management: ManagementService) -> None:
+        """Serve the operations of a management node, and the document that describes them."""
+        ManagementApi(management).add_to(self.site)
+        add_openapi_resource(self.site)
 
     def rows(self) -> list[dict[str, str | int | None]]:
         """Return the attributes of the endpoint for the management node."""

@@ -146,7 +146,7 @@ class DaemonService(Service):
 
     def _identity(self) -> str:
         assert self.application is not None
-        domains = ", ".join(self.config.domains) or "-"
+        domains = ", ".join(self.application.config.domains) or "-"
         return f"container {self.application.container_id}, domains {domains}"
 
     def _status(self) -> str:
@@ -202,7 +202,7 @@ class DaemonService(Service):
             report = self.application.reload(config)
         except AmqprouteError as error:
             log.error("reload refused, the old configuration stays: {error}", error=str(error))
-            self.application.journaling.configured(self.config, error)
+            self.application.journaling.configured(self.application.config, error)
             self._refused = "the last reload was refused, the configuration before it is in force"
             self._notifier.ready(self._status())
             return

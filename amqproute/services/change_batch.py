@@ -215,6 +215,11 @@ class ChangeBatch:
         self._notes: dict[tuple[str, str], bytes | None] = {}
         self._words: list[str] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be committed."""
+        return not self._words and not self._notes
+
     def did(
         self, words: str, undo: Callable[[], None] = _nothing, done: Callable[[], None] = _nothing
     ) -> None:

@@ -41,7 +41,8 @@ Nodes and exchanges of a virtual host have names like ``//shop/orders``; the pro
 ``virtual-host`` gives the virtual host of the names in a request, and of the rows of a ``QUERY``
 (`host_scope`). Without it a request is about the whole broker.
 
-Entity types, operations and their rights are in one table, `management_table`; components of the
+Entity types, operations, their parameters and rights are defined once, in `management_table`. HTTP
+requests are carried out by the same functions (`ManagementService.perform`). Components of the
 daemon supply the functions that carry them out (`ManagementService.offer`, `show`).
 
 The right to attach suffices for a request. A change needs the right `manage` on each node concerned
@@ -97,6 +98,7 @@ from amqproute.services.command_schema import (
     read_map,
 )
 from amqproute.services.command_schema import OPERATIONS as COMMANDS
+from amqproute.services.entity_pages import EntityQuery, make_page
 from amqproute.services.exchange_entity import ExchangeCommands
 from amqproute.services.host_scope import VIRTUAL_HOST, asked_host, within_host
 from amqproute.services.management_protocol import (
@@ -122,6 +124,7 @@ from amqproute.services.management_table import (
     OPERATIONS,
     RequiredRight,
     operations_of,
+    parameters_of,
 )
 from amqproute.services.message_moves import MessageMoves
 from amqproute.services.node_changes import ChangeBatch, CommandResult, NodeChanges
@@ -135,6 +138,7 @@ from amqproute.services.questions import (
     failed_reply,
 )
 from amqproute.services.route_entity import RouteCommands
+from amqproute.services.value_declaration import first_fault, named_in
 from amqproute.values import RELAY_PREFIX, Origin, Principal
 
 __all__ = [
@@ -357,8 +361,7 @@ class ManagementService:
         self, function: Operation, request: ManagementRequest
     ) -> ManagementReply | Deferred[ManagementReply]:
         if not self._allows(request.principal, Verb.MANAGE, MANAGEMENT):
-            words = f"{request.principal} may not manage {MANAGEMENT!r}"
-            return ManagementReply.of(FORBIDDEN, words)
+            return _may_not(request.principal)
         return function(request)
 
     # -- the node ------------------------------------------------------------------------------
@@ -414,6 +417,60 @@ class ManagementService:
             error=failure.getErrorMessage(),
         )
 
+    def perform(self, request: ManagementRequest) -> Deferred[ManagementReply]:
+        """Carry out a request that has not come as a message, with the same rights and records.
+
+        Returns:
+            A Deferred of the reply, which fires when the changes are durable. It fails with an
+            `AmqprouteError` if they cannot be stored; then nothing has changed.
+        """
+        return Deferred.fromCoroutine(self._perform(request))
+
+    async def list_entities(
+        self, kind: str, query: EntityQuery, principal: Principal
+    ) -> ManagementReply:
+        """List entities of a type, page by page, with the right of a QUERY.
+
+        The reply has ``items``, ``next`` (a cursor, or null) and ``total`` (or null).
+        """
+        if not self._allows(principal, Verb.MANAGE, MANAGEMENT):
+            return _may_not(principal)
+        found = self._types.get(kind)
+        if found is None:
+            return ManagementReply.of(NOT_FOUND, f"there is no type {kind!r} at this broker")
+        if query.host is not None:
+            try:
+                asked_host({VIRTUAL_HOST: query.host}, self._broker.has_host)
+            except CommandRefused as refused:
+                return ManagementReply.of(refused.status, refused.words, {"field": VIRTUAL_HOST})
+        index = None if found.index is None else found.index()
+        try:
+            page = await make_page(
+                self._broker.clock, index, found.rows, self._with_options, query, found.host_of
+            )
+        except ValueError as error:
+            return ManagementReply.of(BAD_REQUEST, str(error), {"field": "cursor"})
+        facts = {"items": page.rows, "next": page.cursor or None, "total": page.total}
+        return ManagementReply.of(OK, "OK", facts)
+
+    async def _perform(self, request: ManagementRequest) -> ManagementReply:
+        if not self._allows(request.principal, Verb.MANAGE, MANAGEMENT):
+            return self._noted(_may_not(request.principal), request)
+        batch = self._broker.begin()
+        changes = ChangeBatch(str(request.principal), batch.now_ms)
+        answer = self.answer(request, changes)
+        if isinstance(answer, Deferred):
+            batch.abandon()
+            answer.addErrback(self._broken, request.operation)
+            answering(self._broker, answer)
+            return self._noted(await answer, request)
+        if changes.is_empty:
+            batch.abandon()
+        else:
+            changes.put(batch)
+            await batch.commit()
+        return self._noted(answer, request)
+
     def answer(
         self, request: ManagementRequest, changes: ChangeBatch | None = None
     ) -> ManagementReply | Deferred[ManagementReply]:
@@ -425,6 +482,39 @@ class ManagementService:
         """
         if request.batch is not None:
             return self._batch(request.batch, request.principal, changes)
+        reply = self._fault(request) or self._answer_one(request, changes)
+        if isinstance(reply, Deferred):
+            return reply.addCallback(_with_field, request)
+        return _with_field(reply, request)
+
+    def _fault(self, request: ManagementRequest) -> ManagementReply | None:
+        """Refuse a request with a wrong parameter; None if all are as declared.
+
+        Options of entities are checked by the functions that know them.
+        """
+        declared = OPERATIONS.get(request.operation)
+        if declared is None or declared.parameters is None:
+            return None
+        name = request.properties.get("name")
+        if declared.subject and declared.needs_subject and (not isinstance(name, str) or not name):
+            return ManagementReply.of(
+                BAD_REQUEST,
+                f"the application property `name` is missing: {declared.subject}",
+                {"field": "name"},
+            )
+        if name is not None and not isinstance(name, str):
+            words = "the application property `name` is not a text"
+            return ManagementReply.of(BAD_REQUEST, words, {"field": "name"})
+        fault = first_fault(request.body, declared.parameters)
+        return (
+            None
+            if fault is None
+            else ManagementReply.of(BAD_REQUEST, fault[1], {"field": fault[0]})
+        )
+
+    def _answer_one(
+        self, request: ManagementRequest, changes: ChangeBatch | None
+    ) -> ManagementReply | Deferred[ManagementReply]:
         try:
             host = asked_host(request.properties, self._broker.has_host)
             if host is not None:
@@ -776,6 +866,20 @@ class ManagementService:
         for each in types:
             found[each.name] = list(dict.fromkeys(key for row in each.rows() for key in row))
         return ManagementReply.of(OK, "OK", found)
+
+
+def _may_not(principal: Principal) -> ManagementReply:
+    return ManagementReply.of(FORBIDDEN, f"{principal} may not manage {MANAGEMENT!r}")
+
+
+def _with_field(reply: ManagementReply, request: ManagementRequest) -> ManagementReply:
+    """Return the refusal of a request with the name of the parameter that is wrong, if known."""
+    declared = OPERATIONS.get(request.operation)
+    if reply.status != BAD_REQUEST or "field" in reply.body or declared is None:
+        return reply
+    parameters = parameters_of(declared, ENTITIES.get(request.entity_type or ""))
+    field = named_in(reply.description, ["name", *(each.name for each in parameters)])
+    return replace(reply, body={**reply.body, "field": field}) if field else reply
 
 
 _NODES: Final = ("node", "topic")

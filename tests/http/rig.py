@@ -122,10 +122,7 @@ class HttpConnection:
 
     def answer(self) -> Answer:
         """Return the one answer that has come."""
-        head, _, body = self.read().partition(b"\r\n\r\n")
-        first, _, headers = head.partition(b"\r\n")
-        status = int(first.split()[1])
-        return Answer(status, BytesHeaderParser().parsebytes(headers + b"\r\n\r\n"), body)
+        return read_answer(self.read())
 
 
 @dataclass
@@ -181,6 +178,14 @@ class Web:
         for each in self.connections:
             if not each.is_lost:
                 each.lose()
+
+
+def read_answer(octets: bytes) -> Answer:
+    """Read one answer."""
+    head, _, body = octets.partition(b"\r\n\r\n")
+    first, _, headers = head.partition(b"\r\n")
+    parsed = BytesHeaderParser().parsebytes(headers + b"\r\n\r\n")
+    return Answer(int(first.split()[1]), parsed, body)
 
 
 def encode(

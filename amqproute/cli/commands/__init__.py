@@ -164,6 +164,10 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         "amqproute.cli.commands.store:store",
         "The store: backup, checks and repair.",
     ),
+    "token": CommandEntry(
+        "amqproute.cli.commands.token:token",
+        "Access tokens of the HTTP API of the running daemon.",
+    ),
     "transaction": CommandEntry(
         "amqproute.cli.commands.transaction:transaction",
         "Branches of distributed transactions at the running daemon.",

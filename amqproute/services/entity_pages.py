@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of entities by name, for clients that go through many of them.
+
+A page begins where the last one ended, by the name of its last entity, so that entities that come
+and go meanwhile neither hide others nor appear twice. Rows are made `SLICE_ROWS` at a time, in
+turns of the reactor: ten thousand queues do not stop it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from amqproute.auth.policy import pattern_matcher
+from amqproute.jsontext import parse_json
+from amqproute.services.host_scope import VIRTUAL_HOST
+from amqproute.services.management_rows import Row, Rows
+
+__all__ = ["MOST_ON_PAGE", "SLICE_ROWS", "EntityPage", "EntityQuery", "make_page"]
+
+SLICE_ROWS: Final = 40
+"""Rows made in one turn of the reactor; each costs up to a tenth of a millisecond."""
+MOST_ON_PAGE: Final = 1000
+
+Index = Sequence[tuple[str, Callable[[str], Row]]]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityQuery:
+    """What entities are asked for.
+
+    Attributes:
+        name: a pattern of names, in which ``*`` stands for any run of characters; empty for all.
+        wanted: values of attributes, as text.
+        host: the label of a virtual host; None for all.
+        limit: entities of a page.
+        cursor: of the last page; empty for the first one.
+    """
+
+    name: str = ""
+    wanted: Mapping[str, str] = field(default_factory=dict)
+    host: str | None = None
+    limit: int = 100
+    cursor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityPage:
+    """A page.
+
+    Attributes:
+        rows: of the entities.
+        cursor: for the next page; empty on the last one.
+        total: the number of entities, if no attribute restricts it; else None.
+    """
+
+    rows: Sequence[Row]
+    cursor: str
+    total: int | None
+
+
+async def make_page(
+    clock: IReactorTime,
+    index: Index | None,
+    rows: Rows,
+    shown: Callable[[Row], dict[str, object]],
+    query: EntityQuery,
+    host_of: Callable[[str], str | None],
+) -> EntityPage:
+    """Make a page.
+
+    Args:
+        clock: for the turns.
+        index: names of entities, each with a function for its row, which raises `KeyError` once it
+            is gone; None if the rows themselves are listed.
+        rows: lists the rows of a type without an index.
+        shown: completes a row.
+        query: what is asked for.
+        host_of: the label of the virtual host of an entity in the index.
+
+    Raises:
+        ValueError: the cursor is not one that was given out.
+    """
+    after, done = _read_cursor(query.cursor)
+    if index is None:
+        index = [
+            (str(row["name"]), partial(_itself, row))
+            for row in rows()
+            if query.host is None or row.get(VIRTUAL_HOST) == query.host
+        ]
+    elif query.host is not None:
+        index = [each for each in index if host_of(each[0]) == query.host]
+    fits = pattern_matcher(query.name) if query.name else None
+    if fits is not None:
+        index = [each for each in index if fits(each[0])]
+    places = sorted(index, key=lambda each: each[0])
+    found: list[Row] = []
+    same = work = 0
+    last = after
+    for place, (name, make) in enumerate(places):
+        if name < after:
+            continue
+        same = same + 1 if name == last and place else 1
+        last = name
+        if name == after and same <= done:
+            continue
+        if len(found) == query.limit:
+            before = str(found[-1]["name"])
+            taken = sum(1 for row in found if row["name"] == before)
+            taken += done if before == after else 0
+            total = None if query.wanted else len(places)
+            return EntityPage(found, json.dumps([before, taken]), total)
+        work += 1
+        if work % SLICE_ROWS == 0:
+            await deferLater(clock, 0)
+        try:
+            row = make(name)
+        except KeyError:
+            continue  # it is gone meanwhile
+        full = shown(row)
+        if all(_as_text(full.get(key)) == value for key, value in query.wanted.items()):
+            found.append(full)
+    return EntityPage(found, "", None if query.wanted else len(places))
+
+
+def _itself(row: Row, name: str) -> Row:
+    return row
+
+
+def _as_text(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return str(value)
+
+
+def _read_cursor(text: str) -> tuple[str, int]:
+    if not text:
+        return "", 0
+    try:
+        name, done = parse_json(text)
+        if not isinstance(name, str) or not isinstance(done, int) or done < 0:
+            raise ValueError("not a place")
+    except (TypeError, ValueError):
+        raise ValueError("`cursor` is not one that was given out") from None
+    return name, done
