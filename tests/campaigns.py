@@ -113,6 +113,11 @@ CAMPAIGNS: Final[tuple[Campaign, ...]] = (
         "tests.integration.test_other_brokers.ProtonBrokerTests.test_accepted",
     ),
     Campaign(
+        "the dashboard in a browser",
+        ("tests.dashboard.test_browser", "tests.integration.test_dashboard.StuckMessageTests"),
+        "tests.integration.test_dashboard.PageTests.test_pages",
+    ),
+    Campaign(
         "the units under a systemd that runs",
         ("tests.integration.test_machine",),
         "tests.integration.test_signals.ActivationTests.test_sockets_of_systemd",

@@ -43,6 +43,7 @@ from amqproute.daemon.access_control import AccessControl
 from amqproute.daemon.attached_links import AttachedLinks
 from amqproute.daemon.config_reload import Apply, ConfigReloader, ReloadReport
 from amqproute.daemon.container_identity import identify
+from amqproute.daemon.dashboard_assembly import BrokerDashboard, DashboardParts
 from amqproute.daemon.descriptors import make_room_for_descriptors
 from amqproute.daemon.disk_watch import disk_terms, make_watermarks
 from amqproute.daemon.drain_mode import DrainMode
@@ -77,6 +78,7 @@ from amqproute.daemon.peer_assembly import (
     peer_policy,
     product,
 )
+from amqproute.daemon.peer_tester import DaemonPeerTester
 from amqproute.daemon.policy_assembly import (
     contract_of,
     relay_terms,
@@ -233,6 +235,7 @@ class Application:
             budget=MemoryBudget(4 * limits.queue_memory_bytes),
             journal=self.journaling.journal,
         )
+        self.dashboard: BrokerDashboard | None = None
         self.web = HttpService(config, reactor, self.access, lambda: now_ms() / 1000)
         self.inventory = NodeChanges(
             self.broker,
@@ -481,6 +484,8 @@ class Application:
             await self._listen(listen, self.amqp10, amqp09)
         self._offer_monitoring()
         self.web.open(config.management, self.certificates.contexts, self.certificates.gate)
+        if config.management.http is not None:
+            self._serve_pages(config)
         self.resolver.is_capable().addCallback(self._warn_without_dnssec)
         self.certificates.watch()
         if self.delays is not None:
@@ -634,6 +639,22 @@ class Application:
         )
         self.certificates.gate.open(listener, has_tls=listen.tls != "none")
         self.listeners.append(listener)
+
+    def _serve_pages(self, config: Config) -> None:
+        management = self.broker.services[MANAGEMENT]
+        assert isinstance(management, ManagementService)
+        parts = DashboardParts(
+            self.broker,
+            self.access,
+            management,
+            DaemonPeerTester(lambda: self.config, self._reactor, self.inventory.route_rules),
+            config.state_directory / DIRECTORY if config.journal.enabled else None,
+            self.container_id,
+        )
+        self.dashboard = BrokerDashboard(
+            self._reactor, lambda: self.config, self.clock.now_ms, parts
+        )
+        self.dashboard.open(self.web)
 
     def _problems_changed(self) -> None:
         self.on_problems_changed()
@@ -843,6 +864,8 @@ class Application:
     def _stop_timers(self) -> None:
         self.journaling.stop_watching()
         self.delays_of_reactor.stop()
+        if self.dashboard is not None:
+            self.dashboard.stop()
         self.clock_watch.stop()
         self.certificates.stop()
         if self.branches is not None:

@@ -39,6 +39,7 @@ class HttpService:
 
     Attributes:
         tokens: the access tokens.
+        login: finds out who asks.
         site: where components add what they serve, before and after the endpoint is open.
         listener: the endpoint; None without one.
         bounds: on its connections.
@@ -53,12 +54,12 @@ class HttpService:
     ) -> None:
         self.tokens = AccessTokens(config.state_directory, lambda: int(now() * 1000))
         self.sessions = BrowserSessions(reactor.seconds)
-        login = HttpLogIn(access.password_log_in(), self.tokens, self.sessions)
-        self.site = HttpSite(reactor, login, _site_terms(config.management), now)
+        self.login = HttpLogIn(access.password_log_in(), self.tokens, self.sessions)
+        self.site = HttpSite(reactor, self.login, _site_terms(config.management), now)
         self.listener: HttpListener | None = None
         self.bounds = _bounds(config.management)
         self._reactor = reactor
-        add_session_resources(self.site, login)
+        add_session_resources(self.site, self.login)
 
     def open(
         self, settings: ManagementSettings, contexts: TlsContexts | None, gate: CertificateGate

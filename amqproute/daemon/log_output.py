@@ -53,6 +53,7 @@ __all__ = [
     "choose_style",
     "complain",
     "json_line",
+    "page_line",
     "text_line",
 ]
 
@@ -131,6 +132,11 @@ def journal_line(event: LogEvent) -> str:
     first, *rest = _lines(event)
     lines = [f"{printable(_namespace(event))}: {first}", *(f"    {line}" for line in rest)]
     return "".join(f"{prefix}{line}\n" for line in lines)
+
+
+def page_line(event: LogEvent) -> str:
+    """Render an event as its message, and the first line of its traceback, for a page."""
+    return " ".join(_lines(event)[:2])
 
 
 def _prefix(event: LogEvent) -> str:

@@ -46,8 +46,14 @@ def offer_relay_operations(
         now_ms,
     ).register(management)
     RequeueCommand(broker, relay, router, allows, now_ms).register(management)
+
+    def peer(name: str) -> dict[str, object]:
+        return peer_row(relay.destinations[name], relay.holds)
+
     management.show(
-        "peer", lambda: [peer_row(each, relay.holds) for each in relay.destinations.values()]
+        "peer",
+        lambda: [peer_row(each, relay.holds) for each in relay.destinations.values()],
+        lambda: [(name, peer) for name in relay.destinations],
     )
 
 

@@ -28,7 +28,7 @@ DASH: Final = "\N{EN DASH}"
 _LAST_MS: Final = 253_402_300_800_000
 
 
-def address(page: str, **query: object) -> str:
+def address(page: str, /, **query: object) -> str:
     """Return the address of a page, with the parameters that are not empty."""
     given = {key: str(value) for key, value in query.items() if value not in (None, "")}
     return f"{BASE}/{page}" + (f"?{urlencode(given)}" if given else "")

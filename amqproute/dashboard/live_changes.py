@@ -76,8 +76,8 @@ class LivePage:
                 elements |= self._of_block(old, new)
         return LiveChange(time, elements)
 
-    def _alarms(self, problems: Sequence[Problem]) -> dict[str, str]:
-        return {"alarms": self._renderer.alarms(problems)}
+    def _alarms(self, problems: Sequence[Problem] | None) -> dict[str, str]:
+        return {} if problems is None else {"alarms": self._renderer.alarms(problems)}
 
     def _of_block(self, old: Block, new: Block) -> dict[str, str]:
         if isinstance(old, Table) and isinstance(new, Table) and _frame_of(old) == _frame_of(new):

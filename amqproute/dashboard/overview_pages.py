@@ -24,6 +24,7 @@ from amqproute.dashboard.page_blocks import (
     Facts,
     Figure,
     Figures,
+    Note,
     Page,
     PageState,
     Problem,
@@ -49,14 +50,14 @@ class OverviewFacts:
         status: the answer to STATUS; empty if it is not for this user.
         watermarks: rows.
         history: traffic of the last minutes.
-        draining: the answer to DRAIN-STATUS; empty if it is not for this user.
+        refused: why there is no status; empty if there is.
     """
 
     broker: Row
     status: Row
     watermarks: Sequence[Row]
     history: TrafficHistory
-    draining: Row
+    refused: str = ""
 
 
 def problems_of(status: Row) -> Sequence[Problem]:
@@ -111,13 +112,17 @@ def _where(code: str, subject: str) -> str:
 def overview_page(facts: OverviewFacts) -> Page:
     """Make the page."""
     problems = problems_of(facts.status)
-    blocks: list[Block] = [Problems("problems", problems)]
+    blocks: list[Block] = [
+        Note("refused", f"The state of the broker is not for you: {facts.refused}.", "doubtful")
+        if facts.refused
+        else Problems("problems", problems)
+    ]
     blocks += [_figures(facts), *_charts(facts.history), _marks(facts.watermarks)]
     peers = maps(facts.status, "peers")
     if peers:
         blocks.append(_troubled(peers))
     blocks.append(_broker(facts.broker))
-    is_draining = facts.draining.get("draining") is True
+    is_draining = any(each.code == "daemon.draining" for each in problems)
     button = (
         ActionButton("End the drain", "drain-end")
         if is_draining

@@ -283,6 +283,8 @@ def confirmation_page(
         return _page(action, values, blocks, 200, back)
     blocks.append(_values(action, values))
     if answer is not None:
+        if answer.words not in ("", "OK"):
+            blocks.append(Note("dry-run", answer.words))
         blocks += _result(answer, "Dry run")
     blocks.append(
         FormPanel(

@@ -8,7 +8,7 @@ The keys become ids of elements, by which live changes find them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 __all__ = [
@@ -443,6 +443,7 @@ class Page:
         parent: the page above it: label and address; None at the top.
         status: of the HTTP response.
         is_live: whether it makes sense to follow it.
+        alarms: the verdicts about the broker; None if they are not for this user.
     """
 
     title: str
@@ -452,4 +453,4 @@ class Page:
     parent: tuple[str, str] | None = None
     status: int = 200
     is_live: bool = True
-    alarms: Sequence[Problem] = field(default=())
+    alarms: Sequence[Problem] | None = None

@@ -116,14 +116,13 @@ def missing_page(words: str, status: int = 404) -> Page:
 async def _overview(source: ManagementSource, view: BrokerView, query: Query) -> Page:
     status = await source.do("STATUS")
     marks = await source.rows("watermark")
-    draining = await source.do("DRAIN-STATUS") if source.may_manage else None
     return overview_page(
         OverviewFacts(
             view.broker_row(),
             status.facts if status.is_good else {},
             marks.rows,
             view.history,
-            draining.facts if draining is not None and draining.is_good else {},
+            "" if status.is_good else status.words,
         )
     )
 

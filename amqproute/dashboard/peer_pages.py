@@ -537,6 +537,7 @@ def test_page(domain: str, good: bool, words: str, steps: Sequence[Row]) -> Page
         steps: with ``step``, ``place``, ``state``, ``ms``, ``code``, ``words``, ``details`` and
             ``next``.
     """
+    peer = domain.rpartition("@")[2]
     states: dict[str, PageState] = {"ok": "good", "failed": "bad", "skipped": "dim"}
     made = []
     cures = []
@@ -565,7 +566,7 @@ def test_page(domain: str, good: bool, words: str, steps: Sequence[Row]) -> Page
             "tools",
             [
                 ActionButton("Test again", "peer-test", [("to", domain)]),
-                ActionButton("Retry now", "retry", [("to", domain)]),
+                ActionButton("Retry now", "retry", [("to", peer)]),
             ],
         )
     )
@@ -574,6 +575,6 @@ def test_page(domain: str, good: bool, words: str, steps: Sequence[Row]) -> Page
         f"Test of {domain}",
         blocks,
         "peers",
-        parent=(domain, address("peer", name=domain)),
+        parent=(peer, address("peer", name=peer)),
         is_live=False,
     )

@@ -37,8 +37,10 @@ class RecentLog:
         return f"<RecentLog {len(self._lines)} lines>"
 
     def __call__(self, event: LogEvent) -> None:
-        """Keep an event. See `ILogObserver`."""
+        """Keep an event, unless it is for debugging. See `ILogObserver`."""
         level = event.get("log_level")
+        if level is LogLevel.debug:
+            return
         self._lines.append(
             LogLine(
                 int(event.get("log_time", 0.0) * 1000),

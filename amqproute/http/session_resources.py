@@ -25,7 +25,7 @@ from amqproute.http.http_messages import (
 from amqproute.http.login import HttpLogIn, cookie_name, unauthorized
 from amqproute.http.site import FORM, HttpAccess, HttpResource, HttpSite
 
-__all__ = ["SESSION_PATH", "add_session_resources"]
+__all__ = ["SESSION_PATH", "add_session_resources", "session_cookie"]
 
 SESSION_PATH: Final = "/api/v1/session"
 
@@ -42,7 +42,9 @@ def add_session_resources(site: HttpSite, login: HttpLogIn) -> None:
             login.sessions.end(former.key)
         session_id, session = login.sessions.begin(principal)
         facts = {"principal": str(principal), "kind": "session", "csrf-token": session.csrf}
-        return json_response(facts, 201).with_headers(("Set-Cookie", _cookie(request, session_id)))
+        return json_response(facts, 201).with_headers(
+            ("Set-Cookie", session_cookie(request, session_id))
+        )
 
     def show(request: HttpRequest) -> HttpResponse:
         who = request.requester
@@ -62,7 +64,7 @@ def add_session_resources(site: HttpSite, login: HttpLogIn) -> None:
         if request.requester is None or not request.requester.session:
             raise unauthorized("there is no session to end")
         login.sessions.end(request.requester.session)
-        gone = _cookie(request, "", "Max-Age=0")
+        gone = session_cookie(request, "", "Max-Age=0")
         return HttpResponse(204, headers=[("Set-Cookie", gone), ("Clear-Site-Data", '"cache"')])
 
     site.add(
@@ -105,6 +107,7 @@ def _text(given: Mapping[str, object], name: str) -> str:
     return value
 
 
-def _cookie(request: HttpRequest, value: str, *terms: str) -> str:
+def session_cookie(request: HttpRequest, value: str, *terms: str) -> str:
+    """Return the header Set-Cookie with the id of a session, and further attributes."""
     parts = [f"{cookie_name(request.client)}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
     return "; ".join([*parts, *(["Secure"] if request.client.has_tls else []), *terms])

@@ -103,6 +103,11 @@ class BrowserSessions:
         self._sessions.move_to_end(key)
         return session
 
+    def is_open(self, key: str) -> bool:
+        """Return whether the session with a key goes on; this is no use of it."""
+        session = self._sessions.get(key)
+        return session is not None and not self._is_old(session)
+
     def end(self, key: str) -> None:
         """End the session with a key, if there is one."""
         self._sessions.pop(key, None)

@@ -330,7 +330,7 @@ class ManagementService:
             self.show("route", routes.rows, routes.index)
             for kind in inventory.policies:
                 self.show(kind, PolicyCommands(inventory, kind).rows)
-        self.show("shape", overview.shapes)
+        self.show("shape", overview.shapes, overview.shape_index)
         self.show("connection", connections)
 
     def __repr__(self) -> str:
@@ -470,6 +470,25 @@ class ManagementService:
             changes.put(batch)
             await batch.commit()
         return self._noted(answer, request)
+
+    def named_entities(
+        self, kind: str, names: Sequence[str], principal: Principal
+    ) -> ManagementReply:
+        """List the entities of a type that have these names, with the right of a QUERY.
+
+        The reply has ``items``, of those that exist.
+        """
+        if not self._allows(principal, Verb.MANAGE, MANAGEMENT):
+            return _may_not(principal)
+        found = self._types.get(kind)
+        if found is None:
+            return ManagementReply.of(NOT_IMPLEMENTED, f"there is no type {kind!r} at this broker")
+        wanted = set(names)
+        if found.index is None:
+            rows = [row for row in found.rows() if row["name"] in wanted]
+        else:
+            rows = list(_rows_there([each for each in found.index() if each[0] in wanted]))
+        return ManagementReply.of(OK, "OK", {"items": rows})
 
     def answer(
         self, request: ManagementRequest, changes: ChangeBatch | None = None

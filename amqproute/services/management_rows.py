@@ -196,33 +196,43 @@ class ManagementRows:
         Entries on disk only are counted separately: they are newer than those in memory, and
         reading them all would cost the daemon more than the answer is worth.
         """
+        return (make(name) for name, make in self.shape_index())
+
+    def shape_index(self) -> list[tuple[str, Callable[[str], Row]]]:
+        """Return the names of `shapes`, in the same order, with a function for the row of each."""
         broker = self._broker
-        queues: list[tuple[str, str | None, Queue]] = [
-            ("node", host_label(host_of(name)), queue)
+        index: list[tuple[str, Callable[[str], Row]]] = [
+            (name, partial(self._shape_row, "node", host_label(host_of(name)), queue))
             for name, queue in sorted(broker.nodes.items())
         ]
         for name, topic in sorted(broker.topics.items()):
             host = host_label(host_of(name))
-            durable = (each.queue for _, each in sorted(topic.durable.items()))
-            queues += [("subscription", host, queue) for queue in durable]
-        queues += [("relay", None, queue) for _, queue in sorted(broker.internal.items())]
+            for _, each in sorted(topic.durable.items()):
+                make = partial(self._shape_row, "subscription", host, each.queue)
+                index.append((each.queue.name, make))
+        index += [
+            (queue.name, partial(self._shape_row, "relay", None, queue))
+            for _, queue in sorted(broker.internal.items())
+        ]
+        return index
+
+    def _shape_row(self, kind: str, host: str | None, queue: Queue, name: str) -> Row:
+        ages = [0] * (len(AGES_MINUTES) + 1)
         now_ms = self._now_ms()
-        for kind, host_name, queue in queues:
-            ages = [0] * (len(AGES_MINUTES) + 1)
-            arrivals = queue.arrivals_ms()
-            for arrived_ms in arrivals:
-                ages[bisect_left(AGES_MINUTES, (now_ms - arrived_ms) / 60_000)] += 1
-            yield {
-                "name": queue.name,
-                "type": "shape",
-                "kind": kind,
-                "virtual-host": host_name,
-                "total": queue.depth,
-                "ages": ages,
-                "ages-minutes": list(AGES_MINUTES),
-                "on-disk": max(0, queue.available + queue.deferred - len(arrivals)),
-                "in-flight": queue.acquired,
-            }
+        arrivals = queue.arrivals_ms()
+        for arrived_ms in arrivals:
+            ages[bisect_left(AGES_MINUTES, (now_ms - arrived_ms) / 60_000)] += 1
+        return {
+            "name": name,
+            "type": "shape",
+            "kind": kind,
+            "virtual-host": host,
+            "total": queue.depth,
+            "ages": ages,
+            "ages-minutes": list(AGES_MINUTES),
+            "on-disk": max(0, queue.available + queue.deferred - len(arrivals)),
+            "in-flight": queue.acquired,
+        }
 
     def _queue_row(self, queue: Queue, entity_type: str, kind: str) -> dict[str, object]:
         oldest = queue.oldest_arrival_ms

@@ -343,7 +343,6 @@ def ordinary() -> tuple[SampleSource, SampleView]:
             "verdicts": [], "counts": {}, "messages": {"here": 121_954, "to-others": 24},
             "peers": [],
         }),
-        "DRAIN-STATUS": Answer(200, "", {"draining": False}),
         "LIST-MESSAGES": Answer(200, "2 messages", {
             "messages": [message(4711, "orders"), message(4712, "orders", subject=None)],
             "cursor": "",
@@ -506,7 +505,6 @@ def on_fire() -> tuple[SampleSource, SampleView]:
                        "peer.rejects": 1, "contract.bound": 1},
             "messages": {"here": 162_066, "to-others": 2_941_000}, "peers": troubled[:100],
         }),
-        "DRAIN-STATUS": Answer(200, "", {"draining": True}),
         "LIST-MESSAGES": Answer(200, "50 messages", {
             "messages": [
                 message(n, f"{RELAY}beta.example", attempts=41,

@@ -230,6 +230,8 @@ class OverviewTests(SynchronousTestCase):
         source, view = samples.ordinary()
         answers = {"STATUS": Answer(403, "user:ann may not", {})}
         page = made("", {}, SampleSource(source._rows, answers), view)
+        self.assertIn("user:ann may not", block(page, Note, "refused").text)
+        self.assertNotIn("All is well", RENDERER.page(page, FRAME))
         self.assertTrue(block(page, Figures, "figures").figures)
 
 

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Assembly of the dashboard: its pages at the endpoint for HTTP, and what they show beside rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from twisted.internet.interfaces import IReactorThreads, IReactorTime
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import globalLogPublisher
+
+from amqproute import __version__
+from amqproute.address import host_label
+from amqproute.auth.policy import Verb
+from amqproute.broker.broker import Broker
+from amqproute.config.schema import Config
+from amqproute.daemon.access_control import AccessControl
+from amqproute.daemon.http_assembly import HttpService
+from amqproute.daemon.log_output import page_line
+from amqproute.daemon.peer_tester import DaemonPeerTester
+from amqproute.dashboard.browser_log_ins import BrowserLogIns
+from amqproute.dashboard.dashboard_site import DashboardSite
+from amqproute.dashboard.journal_search import JournalSearch
+from amqproute.dashboard.management_door import ManagementDoor
+from amqproute.dashboard.recent_log import RecentLog
+from amqproute.dashboard.row_values import Row
+from amqproute.dashboard.traffic_history import TrafficHistory
+from amqproute.dashboard.traffic_sampler import TrafficSampler
+from amqproute.http.requester import Requester
+from amqproute.services.management_node import MANAGEMENT, ManagementService
+
+__all__ = ["BrokerDashboard", "DashboardParts"]
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardParts:
+    """Parts of the daemon that the dashboard shows.
+
+    Attributes:
+        broker: its queues and virtual hosts.
+        access: users and access rules.
+        management: carries out operations.
+        tester: tests connections to peers.
+        journal: the directory of the audit journal; None if none is kept.
+        container_id: of this broker.
+    """
+
+    broker: Broker
+    access: AccessControl
+    management: ManagementService
+    tester: DaemonPeerTester
+    journal: Path | None
+    container_id: str
+
+
+class BrokerDashboard:
+    """The dashboard of a daemon: implements `amqproute.dashboard.page_loaders.BrokerView`.
+
+    Args:
+        reactor: for timers, and threads that read the journal.
+        config: returns the configuration in force.
+        now_ms: the wall clock.
+        parts: what is shown.
+    """
+
+    report = ""
+
+    def __init__(
+        self,
+        reactor: IReactorTime,
+        config: Callable[[], Config],
+        now_ms: Callable[[], int],
+        parts: DashboardParts,
+    ) -> None:
+        self.log = RecentLog(page_line)
+        self._reactor = reactor
+        self._config = config
+        self._now_ms = now_ms
+        self._parts = parts
+        self._began = reactor.seconds()
+        self._sampler = TrafficSampler(reactor, parts.broker, now_ms)
+        self.journal: JournalSearch | None = None
+        if parts.journal is not None and IReactorThreads.providedBy(reactor):
+            pool = reactor.getThreadPool()
+            self.journal = JournalSearch(
+                parts.journal,
+                reactor,
+                lambda work: deferToThreadPool(reactor, pool, work),
+            )
+
+    def open(self, web: HttpService) -> None:
+        """Serve the pages at the endpoint for HTTP."""
+        site = DashboardSite(
+            self._reactor,
+            self,
+            self._source_of,
+            BrowserLogIns(web.login),
+            self._parts.tester,
+        )
+        site.mount(web.site)
+        globalLogPublisher.addObserver(self.log)
+        self._sampler.start()
+
+    def stop(self) -> None:
+        """Take no more samples of the traffic and of the log."""
+        globalLogPublisher.removeObserver(self.log)
+        self._sampler.stop()
+
+    def _source_of(self, requester: Requester) -> ManagementDoor:
+        allows = self._parts.access.allows
+        return ManagementDoor(
+            self._parts.management,
+            requester,
+            lambda principal: allows(principal, Verb.MANAGE, MANAGEMENT),
+        )
+
+    # -- the view ------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> TrafficHistory:
+        """See `BrokerView`."""
+        return self._sampler.history
+
+    def now_ms(self) -> int:
+        """See `BrokerView`."""
+        return self._now_ms()
+
+    def broker_row(self) -> Row:
+        """See `BrokerView`."""
+        return {
+            "name": self._parts.container_id,
+            "version": __version__,
+            "domains": ", ".join(self._config().domains),
+            "up-ms": int((self._reactor.seconds() - self._began) * 1000),
+        }
+
+    def hosts(self) -> Sequence[str]:
+        """See `BrokerView`."""
+        return [host_label(each) for each in self._parts.broker.host_names()]
+
+    def users(self) -> Sequence[Row]:
+        """See `BrokerView`."""
+        found = self._parts.access.users
+        return [{"name": name, "source": "SCRAM, PLAIN"} for name in found.names]
+
+    def rules(self) -> Sequence[Row]:
+        """See `BrokerView`."""
+        rows: list[Row] = []
+        for rule in self._parts.access.rules:
+            for effect, verbs in (("allow", rule.allow), ("deny", rule.deny)):
+                if verbs:
+                    rows.append(
+                        {
+                            "name": str(len(rows) + 1),
+                            "effect": effect,
+                            "verbs": sorted(verbs),
+                            "who": rule.who,
+                            "node": rule.node,
+                        }
+                    )
+        return rows
