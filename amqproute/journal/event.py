@@ -296,15 +296,17 @@ class ArrivalEvent(JournalEvent):
 
     def _made(self) -> Sequence[MessageRun]:
         runs: list[MessageRun] = []
-        for group in _alike(self._came):
+        groups = _alike(self._came)
+        known: _KnownFacts | None = {} if len(groups) > 1 else None
+        for group in groups:
             for start in range(0, len(group), LONGEST_RUN):
-                runs.append(self._run_of(group[start : start + LONGEST_RUN]))
+                runs.append(self._run_of(group[start : start + LONGEST_RUN], known))
         return runs
 
     def _let_go(self) -> None:
         self._came = ()
 
-    def _run_of(self, part: Sequence[Came]) -> MessageRun:
+    def _run_of(self, part: Sequence[Came], known: _KnownFacts | None) -> MessageRun:
         nodes, came, origins, tags, hows = zip(*part, strict=True)
         node, origin, how = nodes[0], origins[0], hows[0]
         is_entry = type(came[0]) is Entry
@@ -338,7 +340,7 @@ class ArrivalEvent(JournalEvent):
         if origin.store and all(len(tag) == TAG_OCTETS and tag[0] < 0x80 for tag in tags):
             shared["from_stream"] = origin.store
             columns["from_entry"] = [int.from_bytes(tag, "big") for tag in tags]
-        _add_facts(columns, messages)
+        _add_facts(columns, messages, known)
         if not origin.is_peer and self._domain and columns["origin"].count(None) == len(part):
             columns["origin"] = [self._domain]
         return _run(kind, len(part), self.time_us, shared, columns)
@@ -371,13 +373,24 @@ _Notes = tuple[int | None, str | None, str | None, str | None]
 _Facts = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
-def _add_facts(columns: dict[str, Sequence[Any]], messages: Sequence[Message]) -> None:
+_KnownFacts = dict[int, tuple[_Facts, _Notes]]
+"""What was read of a message, by its identity: one at an exchange comes to queues as well."""
+
+
+def _add_facts(
+    columns: dict[str, Sequence[Any]], messages: Sequence[Message], known: _KnownFacts | None
+) -> None:
     """Read the fields of messages without their caches, which belong to another thread."""
     facts: list[_Facts] = []
     notes: list[_Notes] = []
     last_head: bytes | None = None
     last_notes: _Notes = (None, None, None, None)
     for message in messages:
+        found = None if known is None else known.get(id(message))
+        if found is not None:
+            facts.append(found[0])
+            notes.append(found[1])
+            continue
         encoded = message.encoded
         try:
             offsets = message.located or sections.locate(encoded)
@@ -390,6 +403,8 @@ def _add_facts(columns: dict[str, Sequence[Any]], messages: Sequence[Message]) -
         except DecodeError:
             facts.append((None, None, None, None, None))
             notes.append((None, None, None, None))
+        if known is not None:
+            known[id(message)] = facts[-1], notes[-1]
     columns.update(zip(_FACTS, zip(*facts, strict=True), strict=True))
     columns.update(zip(_NOTES, zip(*notes, strict=True), strict=True))
 
