@@ -20,8 +20,9 @@ from twisted.internet.threads import deferToThread
 from amqproute.http.http_listener import HttpListener
 from amqproute.http.openapi import OPENAPI_PATH
 from tests.http.doors import DoorsCase
+from tests.support.patience import PATIENCE
 
-EXAMPLES: Final = int(os.environ.get("AMQPROUTE_EXAMPLES", "12"))
+EXAMPLES: Final = int(os.environ.get("AMQPROUTE_EXAMPLES", "5"))
 """Requests for each operation."""
 
 
@@ -40,6 +41,8 @@ CHECKS: Final = (
 
 class SchemathesisTests(DoorsCase):
     """A daemon in this process, and a client in a thread."""
+
+    timeout = 20 * PATIENCE
 
     async def test_every_operation(self) -> None:
         """With valid and with wrong requests, of a user with all rights."""
