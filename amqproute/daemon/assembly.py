@@ -102,6 +102,7 @@ from amqproute.frontends.common.client_connection import FrontendContext
 from amqproute.frontends.common.contract_enforcement import ActiveContracts
 from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.frontends.common.node_access import NodeAccess
+from amqproute.interfaces import ITarget
 from amqproute.metrics.broker_metrics import DaemonFacts, MetricsParts, StoreMetrics
 from amqproute.metrics.metrics_service import MetricsService
 from amqproute.net.accept_policy import AcceptPolicy
@@ -112,12 +113,12 @@ from amqproute.net.pump import ConnectionResources, EngineProtocol
 from amqproute.net.reactor import IReactor
 from amqproute.plurals import counted
 from amqproute.relay.connect_agent import ConnectAgent
-from amqproute.relay.destination_row import row_of
+from amqproute.relay.destination_row import peer_row, row_of
 from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.relay_context import RelayEnvironment
 from amqproute.relay.routing_decision import RoutingDecisions
-from amqproute.services import access_commands, age_clock, connection_commands
+from amqproute.services import access_commands, age_clock, connection_commands, message_access
 from amqproute.services.age_clock import AgeClock, ClockWatch, awake_clock
 from amqproute.services.delay_reports import DELAY_NOTES, DelayReports
 from amqproute.services.health_checks import JournalCheckFacts, StoreFacts
@@ -587,7 +588,7 @@ class Application:
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         self._offer_access(management)
-        self.web.offer(management)
+        self.web.offer(management, self.journaling.directory)
         reporter = make_reporter(
             self.broker,
             relay,
@@ -600,7 +601,22 @@ class Application:
         )
 
     def _offer_access(self, management: ManagementService) -> None:
-        """Offer what concerns users, tokens and the configuration."""
+        """Offer what concerns addresses, users, tokens and the configuration."""
+        relay, decisions = self.relay, self.decisions
+        assert relay is not None
+        assert decisions is not None
+        message_access.register(
+            management,
+            message_access.MessagePublisher(self.broker, self._target, relay.admit),
+            lambda text: message_access.explain_address(
+                text,
+                self.broker,
+                self.routing.router(),
+                decisions.rows(),
+                [peer_row(each, relay.holds) for each in relay.destinations.values()],
+            ),
+        )
+        self.journaling.register(management)
         access_commands.register(
             management,
             self.web.tokens,
@@ -617,6 +633,10 @@ class Application:
                 self._reactor, self._reactor.getThreadPool(), function
             ),
         )
+
+    def _target(self, text: str, principal: Principal) -> ITarget:
+        assert self.shared is not None
+        return self.shared.nodes.target(text, principal)
 
     async def _listen(
         self, listen: ListenSettings, context: Amqp10Context, amqp09: Amqp09Context

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from twisted.internet.defer import Deferred, succeed
 
@@ -15,13 +16,14 @@ from amqproute.daemon.certificate_gate import CertificateGate
 from amqproute.daemon.config_reload import Apply
 from amqproute.http.http_channel import HttpLimits
 from amqproute.http.http_listener import HttpListener, HttpTerms, HttpTls
+from amqproute.http.journal_feed import JournalFeed, add_journal_tail
 from amqproute.http.login import HttpLogIn
 from amqproute.http.management_api import ManagementApi
 from amqproute.http.openapi import add_openapi_resource
 from amqproute.http.session_resources import add_session_resources
 from amqproute.http.sessions import BrowserSessions
 from amqproute.http.site import HttpSite, SiteTerms
-from amqproute.net.reactor import ISocketReactor
+from amqproute.net.reactor import IReactor
 from amqproute.net.tls import TlsContexts
 from amqproute.services.management_node import ManagementService
 
@@ -48,7 +50,7 @@ class HttpService:
     def __init__(
         self,
         config: Config,
-        reactor: ISocketReactor,
+        reactor: IReactor,
         access: AccessControl,
         now: Callable[[], float],
     ) -> None:
@@ -85,9 +87,16 @@ class HttpService:
         )
         gate.open(self.listener, has_tls=tls is not None)
 
-    def offer(self, management: ManagementService) -> None:
-        """Serve the operations of a management node, and the document that describes them."""
+    def offer(self, management: ManagementService, journal: Path | None) -> None:
+        """Serve the operations of a management node, and the document that describes them.
+
+        Args:
+            management: the node.
+            journal: the directory of the audit journal; None without one.
+        """
         ManagementApi(management).add_to(self.site)
+        if journal is not None:
+            add_journal_tail(self.site, management, JournalFeed(self._reactor, journal))
         add_openapi_resource(self.site)
 
     def rows(self) -> list[dict[str, str | int | None]]:

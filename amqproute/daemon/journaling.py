@@ -7,10 +7,12 @@ import hashlib
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, cast
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from amqproute.broker.broker import Broker
@@ -28,11 +30,16 @@ from amqproute.interfaces import IStore
 from amqproute.journal.event import SILENCE, UNKNOWN, ArrivalEvent, RunEvent
 from amqproute.journal.journal_writer import Journal, JournalListener, JournalTerms
 from amqproute.journal.large_digest import find_digest
+from amqproute.journal.reader import as_json
 from amqproute.journal.record import PUT_BACK, RecordKind
 from amqproute.journal.recovery import JournalStart
 from amqproute.journal.segments import SegmentNames
+from amqproute.journal.tail import last
 from amqproute.message import Message
 from amqproute.net.reactor import IReactor
+from amqproute.services.command_schema import NOT_IMPLEMENTED, OK
+from amqproute.services.management_node import ManagementService
+from amqproute.services.management_protocol import ManagementReply, ManagementRequest
 from amqproute.stored import QueueSummary, StoredEntry, StoreRecovery
 from amqproute.values import ORIGIN, Origin, Principal
 
@@ -326,6 +333,35 @@ class Journaling:
     def _note(self, kind: RecordKind, **facts: object) -> None:
         if self.kept is not None:
             self.kept.note(RunEvent(kind, now_us(), facts))
+
+    @property
+    def directory(self) -> Path | None:
+        """Where the journal is; None without one."""
+        return None if self.kept is None else self.kept.directory
+
+    def register(self, service: ManagementService) -> None:
+        """Add TAIL-JOURNAL to the management node."""
+
+        async def tail(request: ManagementRequest) -> ManagementReply:
+            if self.kept is None:
+                return ManagementReply.of(NOT_IMPLEMENTED, "this broker keeps no journal")
+            body = request.body
+            count = body.get("count")
+            found, _ = await deferToThreadPool(
+                self._reactor,
+                self._reactor.getThreadPool(),
+                last,
+                self.kept.directory,
+                count if isinstance(count, int) else 100,
+                lambda record: all(
+                    getattr(record, key) == body[key]
+                    for key in ("kind", "node", "entry")
+                    if key in body
+                ),
+            )
+            return ManagementReply.of(OK, "OK", {"records": [as_json(each) for each in found]})
+
+        service.offer("TAIL-JOURNAL", lambda asked: Deferred.fromCoroutine(tail(asked)))
 
     def rows(self) -> list[Mapping[str, object]]:
         """Return the journal's row for operators."""

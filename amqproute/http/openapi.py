@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from amqproute import __version__
-from amqproute.http.http_messages import HttpRequest, HttpResponse, json_response
+from amqproute.http.http_messages import EVENTS, HttpRequest, HttpResponse, json_response
+from amqproute.http.journal_feed import TAIL_PATH
 from amqproute.http.management_api import LIST_PARAMETERS, PREFIX, forms, path_of
 from amqproute.http.session_resources import SESSION_PATH
 from amqproute.http.site import FORM, HttpAccess, HttpResource, HttpSite
 from amqproute.services.management_table import (
     ENTITIES,
+    OPERATIONS,
     EntityDeclaration,
     OperationDeclaration,
     parameters_of,
@@ -52,6 +54,7 @@ def openapi() -> Schema:
         at = paths.setdefault(path_of(operation, entity), {})
         at[operation.method.lower()] = _operation(operation, entity)
     paths[SESSION_PATH] = _session()
+    paths[TAIL_PATH] = {"get": _tail()}
     paths[OPENAPI_PATH] = {"get": _document()}
     return {
         "openapi": "3.1.0",
@@ -252,6 +255,21 @@ def _attributes(operation: OperationDeclaration, entity: EntityDeclaration | Non
     return {
         "type": "object",
         "properties": {each.name: each.schema() for each in operation.answers or ()},
+    }
+
+
+def _tail() -> Schema:
+    parameters = OPERATIONS["TAIL-JOURNAL"].parameters or ()
+    text: Schema = {"schema": {"type": "string"}}
+    return {
+        "operationId": "followJournal",
+        "summary": "Follows the audit journal: an event `record` for each record, as JSON",
+        "tags": ["operations"],
+        "parameters": [_in_query(each) for each in parameters if each.name != "count"],
+        "responses": {
+            "200": {"description": "Server-sent events", "content": {EVENTS: text}},
+            **_refusals(_OF_ALL),
+        },
     }
 
 

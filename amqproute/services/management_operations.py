@@ -199,6 +199,7 @@ OPERATIONS: Final = {
             parameters=(
                 *_SELECTION,
                 ValueDeclaration("count", _T.NUMBER, "at most so many", least=1, most=500),
+                ValueDeclaration("with-body", _T.BOOLEAN, "with their bodies, on a queue"),
                 _CURSOR,
             ),
             answers=attributes_of("messages maps, cursor text"), refusals=(404,),
@@ -329,6 +330,47 @@ OPERATIONS: Final = {
             "FORGET-BRANCH", "forgets a resolved branch", _R.NONE, subject="the branch",
             parameters=_NOTHING, answers=_NOTHING, refusals=(404, 409),
             path="branches/{name}/forget",
+        ),
+        OperationDeclaration(
+            "PUBLISH-MESSAGE", "publishes a message", _R.PUBLISHED,
+            parameters=(
+                ValueDeclaration("to", _T.TEXT, "the address", True, shortest=1, longest=2048),
+                ValueDeclaration("body", _T.TEXT, "of the message", longest=1048576),
+                ValueDeclaration(
+                    "encoding", _T.TEXT, "text and base64 are data, value is an amqp-value",
+                    choices=("text", "base64", "value"),
+                ),
+                ValueDeclaration("content-type", _T.TEXT, "of the body", longest=256),
+                ValueDeclaration("subject", _T.TEXT, "of the message", longest=1024),
+                ValueDeclaration("message-id", _T.TEXT, "of the message", longest=1024),
+                ValueDeclaration("correlation-id", _T.TEXT, "of the message", longest=1024),
+                ValueDeclaration("reply-to", _T.TEXT, "where answers go", longest=2048),
+                ValueDeclaration("durable", _T.BOOLEAN, "true by default"),
+                ValueDeclaration("priority", _T.NUMBER, "4 by default", least=0, most=255),
+                ValueDeclaration("ttl-ms", _T.NUMBER, "its lifetime", least=1, most=4294967295),
+                ValueDeclaration(
+                    "application-properties", _T.MAP, "texts, numbers, true and false", longest=100
+                ),
+            ),
+            answers=attributes_of("to text, bytes number"), refusals=(404, 409, 507),
+            path="messages/publish",
+        ),
+        OperationDeclaration(
+            "EXPLAIN", "explains where a message for an address goes", _R.SERVICE, changes=False,
+            subject="the address", parameters=_NOTHING,
+            answers=attributes_of("address text, way text, description text"), method="GET",
+            path="explain/{name}",
+        ),
+        OperationDeclaration(
+            "TAIL-JOURNAL", "shows the last records of the audit journal", _R.SERVICE,
+            changes=False,
+            parameters=(
+                ValueDeclaration("count", _T.NUMBER, "records looked at", least=1, most=1000),
+                ValueDeclaration("kind", _T.TEXT, "only records of this kind", longest=64),
+                ValueDeclaration("node", _T.TEXT, "only records about this node", longest=1024),
+                ValueDeclaration("entry", _T.NUMBER, "only records about this message", least=0),
+            ),
+            answers=attributes_of("records maps"), method="GET", path="journal",
         ),
         OperationDeclaration(
             "CREATE-TOKEN", "makes an access token of the HTTP API", _R.OWN_TOKENS,

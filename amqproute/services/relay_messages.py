@@ -5,7 +5,7 @@
 operation           does
 ==================  ===========================================================================
 LIST-MESSAGES       shows messages: id, ``to``, age, size, attempts; on the node ``name``, any
-                    queue, if one is given
+                    queue, if one is given; there with their bodies if ``with-body`` is true
 RETRY-MESSAGES      ends their back-off, and that of their destinations
 EXPIRE-MESSAGES     expires them at once: returned, reported, dead-lettered with the body's
                     ``reason``
@@ -85,6 +85,7 @@ from amqproute.services.management_node import (
 )
 from amqproute.services.management_protocol import Allows
 from amqproute.services.management_rows import virtual_host_of_queue
+from amqproute.services.message_bodies import ShownBodies
 from amqproute.services.published_by import written_by
 from amqproute.services.relay_view import (
     DestinationHold,
@@ -556,10 +557,17 @@ class RelayMessages(Generic[DestinationOf]):
         else:
             scope = self._scope(request)
         rows: list[MessageFacts] = []
+        bodies = ShownBodies()
+
+        def shown(queue: Queue, destination: RelayDestination | None, entry: Entry) -> MessageFacts:
+            row = self._row(queue, destination, entry)
+            return {**row, **bodies.of(entry.message)} if with_body else row
+
+        with_body = request.body.get("with-body") is True and bool(name)
         if not request.body.get("cursor"):
             for queue, picks, destination in scope.queues:
                 rows += [
-                    {**self._row(queue, destination, entry), "state": "in-flight"}
+                    {**shown(queue, destination, entry), "state": "in-flight"}
                     for entry in queue.held_by_consumers()
                     if picks(entry)
                 ][: MOST_LISTED - len(rows)]
@@ -567,7 +575,7 @@ class RelayMessages(Generic[DestinationOf]):
         most = min(most, MOST_LISTED) if isinstance(most, int) and most > 0 else MOST_LISTED
 
         def look(queue: Queue, destination: RelayDestination | None, page: list[Entry]) -> None:
-            rows.extend([self._row(queue, destination, entry) for entry in page])
+            rows.extend([shown(queue, destination, entry) for entry in page])
 
         cursor = await self._walk(request, scope, look, most)
         return ManagementReply.of(
