@@ -416,7 +416,7 @@ def _value(kind: FieldKind, text: str) -> object:
     return int(text)
 
 
-COMMANDS: Final = {
+COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "file put": file_put,
     "file get": file_get,
     "message put": message_put,

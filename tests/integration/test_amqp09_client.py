@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import os
-import subprocess
-import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration.amqp09 import PASSWORD, USER
 from tests.integration.support import Daemon, certificates, new_directory
-from tests.support.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "docs" / "examples" / "amqp09_client.py"
@@ -22,6 +24,11 @@ class ClientTests(SynchronousTestCase):
     """The commands of the example."""
 
     def setUp(self) -> None:
+        spec = importlib.util.spec_from_file_location("amqp09_client", CLIENT)
+        assert spec is not None
+        assert spec.loader is not None
+        self.client: Any = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.client)
         self.daemon = Daemon("alpha.example").start()
         self.addCleanup(self.daemon.stop)
         self.directory = new_directory()
@@ -29,24 +36,14 @@ class ClientTests(SynchronousTestCase):
 
     def do(self, *words: str, code: int = 0) -> str:
         """Run a command; return what it prints."""
-        done = subprocess.run(
-            [
-                sys.executable,
-                str(CLIENT),
-                f"amqps://{USER}:{PASSWORD}@127.0.0.1:{self.daemon.tls}",
-                *words,
-            ],
-            capture_output=True,
-            timeout=PATIENCE,
-            env={
-                **os.environ,
-                "AMQP_CA": str(certificates().trust),
-                "AMQP_NAME": self.daemon.name,
-            },
-            check=False,
-        )
-        self.assertEqual(done.returncode, code, done.stderr)
-        return (done.stdout + done.stderr).decode()
+        url = f"amqps://{USER}:{PASSWORD}@127.0.0.1:{self.daemon.tls}"
+        trust = {"AMQP_CA": str(certificates().trust), "AMQP_NAME": self.daemon.name}
+        out = io.TextIOWrapper(io.BytesIO(), write_through=True)
+        with patch.dict(os.environ, trust), redirect_stdout(out), redirect_stderr(out):
+            found = self.client.main([url, *words])
+        said = out.buffer.getvalue().decode(errors="replace")  # type: ignore[attr-defined]
+        self.assertEqual(found, code, said)
+        return str(said)
 
     def test_commands(self) -> None:
         """Files and messages go in and come out; what is refused says why."""

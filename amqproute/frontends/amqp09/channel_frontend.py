@@ -171,6 +171,10 @@ class ChannelFrontend(TransactionMethods):
         """See `TransactionMethods.publish_class`."""
         self._publisher().publish_class(publishes)
 
+    def begin_publishing(self) -> None:
+        """See `TransactionMethods.begin_publishing`."""
+        self._publisher().begin()
+
     def publish_part(self, event: ev.ContentPartReceived) -> bool:
         """See `TransactionMethods.publish_part`."""
         return self._publisher().take_part(event)

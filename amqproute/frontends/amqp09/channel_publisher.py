@@ -256,6 +256,10 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         self._connection.event_batch.put(self, deliveries)
         self._use_credit(len(deliveries))
 
+    def begin(self) -> None:
+        """Count what may come, before the first message does."""
+        self._use_credit(0)
+
     def _use_credit(self, messages: int) -> None:
         self._granted -= messages
         if self._granted <= 0 and not self._owner.is_ended:  # one of them may have ended it

@@ -261,6 +261,7 @@ class FileMethods(ClassMethods):
         if not method.identifier:
             raise PreconditionFailed("a file.open without an identifier")
         DraftShare(channel.connection).check_size(size)
+        channel.begin_publishing()
         key = f"file:{channel.virtual_host}/{method.identifier}"
         staging = channel.context.broker.staging
         begun: Deferred[IStagedContent] = staging.begin(
@@ -390,6 +391,8 @@ class FileMethods(ClassMethods):
 
         def failed(failure: Failure) -> None:
             file.uses -= 1
+            if self.channel.is_ended and not file.uses:
+                file.content.release()
             self._failed(failure, method)
 
         return publish_staged(self.channel, publish, file.content).addErrback(failed)

@@ -330,6 +330,7 @@ class MessageMethods(ClassMethods):
     def _open(self, method: MessageOpen) -> None:
         if not self._may_open(method.reference, method):
             return
+        self.channel.begin_publishing()
         reference = self._incoming = _Reference(method.reference)
         answer = self._answers.begin()
         staging = self.channel.context.broker.staging
@@ -344,6 +345,7 @@ class MessageMethods(ClassMethods):
     def _resume(self, method: MessageResume) -> None:
         if not self._may_open(method.reference, method):
             return
+        self.channel.begin_publishing()
         reference = self._incoming = _Reference(method.reference)
         answer = self._answers.begin()
         staging = self.channel.context.broker.staging

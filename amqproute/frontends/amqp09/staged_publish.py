@@ -24,6 +24,7 @@ __all__ = ["LARGE_BYTES", "LargePublishFeed", "publish_staged", "staging_reply"]
 
 LARGE_BYTES: Final = 1024 * 1024
 """Octets from which on a staged content is not read into memory."""
+GONE: Final = StagedContentLost("the channel ended before the content was published")
 PART_BYTES: Final = 256 * 1024
 """Octets read at a time."""
 
@@ -53,6 +54,8 @@ def publish_staged(
     size = publish.size
 
     def put() -> None:
+        if channel.is_ended:
+            raise GONE
         with channel.connection.event_batch:
             channel.publish_class([publish])
         channel.connection.flush()
@@ -113,11 +116,12 @@ class LargePublishFeed:
     def _has_read(self, octets: bytes) -> None:
         channel = self._channel
         if not channel.channel.is_open:
-            self._end()
-            return
+            raise GONE
         is_last = not self._reader.left
         event = ContentPartReceived(channel.channel, self._publish, [octets], is_last)
         is_wanted = channel.publish_part(event)
+        if not is_last and not channel.channel.is_open:
+            raise GONE  # it was refused
         if is_last or not is_wanted:
             self._end()
         else:

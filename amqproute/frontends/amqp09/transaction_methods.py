@@ -97,6 +97,9 @@ class TransactionMethods(DeliveryMethods):
     def publish_class(self, publishes: Sequence[ClassPublish]) -> None:
         """Publish contents of another class than basic, in order with all others."""
 
+    def begin_publishing(self) -> None:
+        """Slow the client down like a publisher: what it stages will be published."""
+
     def publish_part(self, event: ContentPartReceived) -> bool:
         """Publish such a content in parts; see `ChannelPublisher.take_part`.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.broker.publish_gate import STORE
 from amqproute.store.staging_ledger import StagingTerms
 from amqproute.values import Principal
 from tests.conformance.frame_broker import Network
@@ -254,6 +255,30 @@ class StageTests(FileCase):
         self.assertEqual(
             carl.refused("file.open", identifier="x", content_size=1), ("connection", 506)
         )
+
+    def test_full_disk(self) -> None:
+        """While the disk is full a client that stages is not read, as if it published."""
+        self.house.broker.gate.close(STORE, "the disk is full")
+        self.client.write(call(1, "file.open", identifier="one", content_size=10))
+        self.assertEqual(self.client.end.producerState, "paused")
+        self.house.broker.gate.open(STORE)
+        self.client.run()
+        self.assertEqual(self.client.end.producerState, "producing")
+
+    def test_gone(self) -> None:
+        """A channel that ends while its publish is read leaves the content staged, held by none."""
+        for size in (700, 3_000_000):
+            client = self.connected()
+            self.stage(bytes(size), f"gone{size}", client, pieces=100_000)
+            client.end.protocol.dataReceived(
+                call(1, "file.publish", routing_key="q", identifier=f"gone{size}")
+            )
+            client.hang_up()
+            self.house.world.advance(1.0)
+            self.assertEqual(self.staging.held, 0)
+            client = self.connected()
+            self.assertEqual(self.open(f"gone{size}", size, client), size)
+            client.hang_up()
 
     def test_expired(self) -> None:
         """What has expired below its client is lost for it, and begins again."""
