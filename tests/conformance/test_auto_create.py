@@ -50,7 +50,7 @@ class AutoCreateTests(SynchronousTestCase):
         self.assertEqual(house.broker.nodes, {})
 
     def test_producer_and_consumer_meet(self) -> None:
-        """Whoever comes first makes the queue, by any spelling; it is an operator's to delete."""
+        """The first client creates the queue, by any spelling; operators delete it."""
         house = self.house()
         client = house.client(ANN).ready()
         for number, (role, address) in enumerate(

@@ -67,7 +67,7 @@ class AbroadTests(SynchronousTestCase):
         return queue
 
     def test_topic(self) -> None:
-        """What the binding selects arrives, in order, the bare message octet for octet."""
+        """Selected messages arrive, in order, the bare message octet for octet."""
         self.bind("t", selector="color = 'red'")
         red = message(
             b"1", header=DURABLE, application={"color": "red"}, to="t@a.test", message_id="m"

@@ -160,7 +160,7 @@ class RefusalTests(ContractCase):
         self.assertEqual(self.client(C).sender().max_message_size or 0, 0)
 
     def test_credit_ignored(self) -> None:
-        """Who comes again and again to send without credit is refused in the end."""
+        """A client that keeps sending without credit is refused in the end."""
         self.house(messages_per_second=10)
         client = self.client()
         taken = refused = 0
@@ -184,7 +184,7 @@ class PressureTests(ContractCase):
     """Less credit, and no refusal, for who keeps to it."""
 
     def test_without_a_contract(self) -> None:
-        """Nobody else notices that there are contracts."""
+        """Others do not notice that there are contracts."""
         self.house(messages_per_second=1, spool=4096, credit=1)
         self.assertEqual(self.sender(self.client(C)), 1000)
         self.assertEqual(self.sender(self.client(ANN)), 1000)
@@ -240,7 +240,7 @@ class PressureTests(ContractCase):
         self.assertTrue(all(isinstance(state, spec.Accepted) for state in self.states(client)))
 
     def test_credit_over_all_links(self) -> None:
-        """What is granted or not committed is bounded, over all links."""
+        """Granted credit and uncommitted deliveries are bounded, over all links."""
         self.house(credit=10)
         client = self.client()
         first = self.sender(client, 0)
@@ -297,7 +297,7 @@ class SpoolTests(ContractCase):
     """Credit follows the sizes of messages: what was granted is taken, and fits."""
 
     def occupied(self) -> int:
-        """What peer b's messages occupy."""
+        """Octets of peer b's messages."""
         (row,) = self.here.shared.contracts.rows()
         return int(row["spool"])
 
@@ -365,7 +365,7 @@ class SpoolTests(ContractCase):
         self.assertEqual(set(flows), {0, 1})
 
     def test_crossed(self) -> None:
-        """What was on its way when the credit was taken back is taken."""
+        """Messages on their way when the credit was revoked are taken."""
         self.house(spool=100_000)
         client = self.client()
         self.sender(client)
@@ -399,7 +399,7 @@ class SpoolTests(ContractCase):
         self.assertGreater(min(flows.values()), 50)  # a size is known now
 
     def test_postings(self) -> None:
-        """What waits in a transaction is reckoned with before it is put."""
+        """Postings of a transaction count before they are put."""
         self.house(spool=20_000)
         client = self.client()
         client.sender()
@@ -527,7 +527,7 @@ class FloodTests(ContractCase):
 
 
 class ShownTests(ContractCase):
-    """What operators see and hear."""
+    """Rows and log lines for operators."""
 
     def test_log(self) -> None:
         """The log hears when it begins and when it is over, and nothing of single messages."""

@@ -310,7 +310,7 @@ class CommandTests(DistributedCase):
         self.assertEqual((self.manager.code("end"), self.counts()), ("RBTIMEOUT", (2, 2, 0)))
 
     def test_nonsense(self) -> None:
-        """What is not understood is answered with XAER_INVAL; the link continues."""
+        """An unknown request is answered with XAER_INVAL; the link continues."""
         ask = self.manager.ask
         for operation, body in (
             ("frobnicate", {"xid": XID}),
@@ -352,7 +352,7 @@ class CommandTests(DistributedCase):
 
 
 class AccessTests(DistributedCase):
-    """Who may (C-02, C-06)."""
+    """Rights (C-02, C-06)."""
 
     def test_right(self) -> None:
         """C-02: the node has a right of its own."""
@@ -501,7 +501,7 @@ class OperatorTests(DistributedCase):
         return status
 
     def test_list(self) -> None:
-        """What there is, whose, since when."""
+        """Branches with their owners and times."""
         self.app.run(5)
         (row,) = self.rows()
         self.assertEqual(

@@ -144,7 +144,7 @@ class NameTests(SynchronousTestCase):
         return None if isinstance(state, spec.Accepted) else condition(state)
 
     def test_links_and_commands(self) -> None:
-        """What is created is attached to, and what is renamed or deleted is not any more."""
+        """Created nodes can be attached to; renamed and deleted ones cannot any more."""
         self.assertEqual(self.operator.statuses("create queue a\ncreate alias x a"), [201, 201])
         for address in ("a", "a@a.test", "/queues/a", "x"):
             self.assertIsNone(self.outcome(address), address)

@@ -504,7 +504,7 @@ class FormatTests(MessageCase):
         self.assertEqual([each.message_format for each, _ in received], [0, self.number, 0])
 
     def test_again(self) -> None:
-        """What was released, rejected or failed is delivered as it came, the dead letter too."""
+        """Released, rejected and failed messages are delivered unchanged, the dead letter too."""
         self.publish_foreign()
         client = self.receive()
         for number, state in enumerate(

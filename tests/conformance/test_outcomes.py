@@ -59,7 +59,7 @@ class OutcomeCase(SynchronousTestCase):
 
 
 class OutcomeTests(OutcomeCase):
-    """What each outcome does."""
+    """Effects of each outcome."""
 
     def test_acquired(self) -> None:
         """L-21, L-22, Q-32: while it is with one consumer no other gets it."""
@@ -168,7 +168,7 @@ class LockTimeoutTests(OutcomeCase):
 
     @property
     def timers(self) -> list[str]:
-        """What the clock is to call."""
+        """The calls of the clock."""
         return [str(call) for call in self.house.world.clock.getDelayedCalls()]
 
     def wait(self, seconds: float) -> None:
@@ -177,7 +177,7 @@ class LockTimeoutTests(OutcomeCase):
             self.client.run(1)
 
     def test_taken_back(self) -> None:
-        """What has no outcome in time is settled by the broker, and others get it, as failed."""
+        """The broker settles a delivery without an outcome in time as failed; others get it."""
         self.take(2)
         self.wait(79)
         self.assertTrue(self.client.none(spec.Disposition))
@@ -441,7 +441,7 @@ class PresettledTests(OutcomeCase):
 
 
 class WireTests(OutcomeCase):
-    """What is in the broker's frames, read by a decoder that fills in nothing."""
+    """The contents of the broker's frames, by a decoder without defaults."""
 
     def consume(self, **fields: Any) -> None:
         """Each test attaches for itself."""

@@ -50,7 +50,7 @@ class RelayingCase(AddressCase):
         ]
 
     def down(self) -> None:
-        """Nobody answers at b.test."""
+        """There is no answer at b.test."""
         self.world.down.add("amqp.b.test")
 
     def up(self, seconds: float = 400) -> None:
@@ -61,7 +61,7 @@ class RelayingCase(AddressCase):
 
 
 class WireTests(RelayingCase):
-    """What is in the frames."""
+    """The contents of the frames."""
 
     def test_ordinary_link(self) -> None:
         """T-02, T-09, T-21: a sender to ``amqp$transfer``, unsettled, of standard performatives."""
@@ -198,7 +198,7 @@ class TimeTests(RelayingCase):
 
 
 class IdentityTests(RelayingCase):
-    """Who is at the other end."""
+    """The identity of the other end."""
 
     def test_another_container(self) -> None:
         """T-39: a next hop that is another container all of a sudden is logged by both names."""

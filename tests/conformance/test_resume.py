@@ -90,7 +90,7 @@ spec_source = {each.name for each in spec.Source.fields}
 
 
 class ParkedTests(ConsumerCase):
-    """What a consumer has not settled is its own while its terminus lives (O-04, O-06)."""
+    """Unsettled entries stay with a consumer while its terminus lives (O-04, O-06)."""
 
     def test_answer(self) -> None:
         """L-44, E-01: the answer says how long."""
@@ -252,7 +252,7 @@ class ResumeTests(ConsumerCase):
         self.assertEqual(self.taken_elsewhere(), [b"1", b"2", b"3"])
 
     def test_only_the_sender(self) -> None:
-        """What the receiver does not know is sent again, under its tag, to this link."""
+        """Deliveries unknown to the receiver are sent again, under their tags, to this link."""
         self.again()
         self.receive(unsettled={self.tags[1]: None}, credit=9)
         self.assertEqual(

@@ -244,7 +244,7 @@ class PublisherTests(SynchronousTestCase):
         )
     )
     def test_model(self, actions: list[str]) -> None:
-        """Whatever breaks when, every message is on the queue once, and in no other number."""
+        """Every message is on the queue exactly once, whatever breaks at any time."""
         model = PublisherModel()
         for action in actions:
             if action == "publish":

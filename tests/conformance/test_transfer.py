@@ -34,7 +34,7 @@ def covered(dispositions: list[spec.Disposition]) -> list[int]:
 
 
 class SettlementTests(SynchronousTestCase):
-    """What a publisher hears."""
+    """Answers to a publisher."""
 
     def setUp(self) -> None:
         self.world = Network()

@@ -142,7 +142,7 @@ class CommandTests(JournalCase):
         self.assertEqual(self.ask("tail", "-n", "-1").exit_code, 2)
 
     def test_tail_of_a_changed_journal(self) -> None:
-        """What somebody has written into it is shown, and ends nothing."""
+        """Foreign lines are shown, and end nothing."""
         (path,) = closed(self.directory)
         text = path.read_bytes().replace(b'"time":1', b'"time":' + b"9" * 30, 1)
         path.write_bytes(text)
@@ -319,7 +319,7 @@ class CommandTests(JournalCase):
         self.assertIn(f"{again}:1: record {last.seq}: out of order", result.stdout)
 
     def test_unreadable(self) -> None:
-        """What this user may not read is no flaw of the journal, and it is said who may."""
+        """A lack of permission is no flaw of the journal, and the error names the owner."""
         (path,) = closed(self.directory)
 
         def denied(self: Path, *_: object) -> object:

@@ -115,7 +115,7 @@ class DamagedJournalTests(SynchronousTestCase):
         self.assertIn(f"{path} is damaged or was changed", "\n".join(logged))
 
     def test_torn_end(self) -> None:
-        """What a crash leaves is no damage."""
+        """The remains of a crash are no damage."""
         self.desk.note(1)
         self.desk.written()
         copy = Path(self.mktemp())
@@ -129,7 +129,7 @@ class DamagedJournalTests(SynchronousTestCase):
         self.assertEqual(living(copy), ExpectedEntries(stream=NAMES.stream))
 
     def test_losses(self) -> None:
-        """What has ended by the store's outbox is not missing; nor is what was not durable."""
+        """Entries ended by the store's outbox are not missing; nor are non-durable ones."""
         rows = self.rows()
         self.desk.note(1, 2, 3, 4)
         transient = entry(5)

@@ -44,7 +44,7 @@ def came(*entries: Entry, node: str = "q", link: str = "l") -> ArrivalEvent:
 
 
 class LengthTests(SynchronousTestCase):
-    """What others have chosen has a bound; what is worth nothing in part has none."""
+    """Foreign texts are cut; those that are worthless in part are left out."""
 
     def test_stock_is_whole(self) -> None:
         """The ranges of a stock are never cut: what is cut off would count as lost."""
@@ -100,7 +100,7 @@ class LengthTests(SynchronousTestCase):
 
 
 class BareTests(SynchronousTestCase):
-    """What two brokers say alike of the same message, whatever each has stored with it."""
+    """Equal facts of two brokers about the same message, whatever each has stored with it."""
 
     def test_size(self) -> None:
         """The bare message's octets are what the digest is of; those stored are more."""
@@ -131,7 +131,7 @@ class BareTests(SynchronousTestCase):
 
 
 class NumberTests(SynchronousTestCase):
-    """Whatever numbers others choose, those of a record are of 63 bits: tables have no larger."""
+    """Numbers of a record have 63 bits, whatever others choose: tables have no larger."""
 
     def test_lives(self) -> None:
         """A life that does not end in earnest ends at the last instant there is; one that ends
@@ -164,7 +164,7 @@ class SpanTests(SynchronousTestCase):
 
 
 class LetGoTests(SynchronousTestCase):
-    """What an event keeps of the messages that it was made from."""
+    """References of an event to its messages."""
 
     def test_gone(self) -> None:
         """It is asked whether it ends something until it is committed, and holds nothing then."""

@@ -91,7 +91,7 @@ class SegmentTests(JournalCase):
         self.assertEqual(self.verify().hash, head.hash)
 
     def test_closed_twice(self) -> None:
-        """Whoever closes it again, while its thread is still about to end, waits for nothing."""
+        """A second close while the thread is ending does not wait."""
         desk = self.opened()
         desk.close()
         desk.journal._threads[0] = threading.current_thread()
@@ -291,7 +291,7 @@ class SegmentTests(JournalCase):
         self.assertEqual(verdict.flaw.segment, last)
 
     def test_removed_beginning_is_noticed(self) -> None:
-        """What is removed by somebody else is not taken for what went for its age."""
+        """Segments removed by others are not counted as removed by age."""
         for number in range(3):
             desk = self.opened()
             desk.note(number)
@@ -303,7 +303,7 @@ class SegmentTests(JournalCase):
 
 
 class CrashTests(JournalCase):
-    """What a start finds."""
+    """The state at a start."""
 
     def test_torn_everywhere(self) -> None:
         """Wherever the last line is torn, it is cut off, and the journal continues."""
@@ -372,7 +372,7 @@ class CrashTests(JournalCase):
         self.assertEqual((verdict.flaw.line, verdict.flaw.first), (3, 3))
 
     def test_outbox(self) -> None:
-        """What the store has carried and the journal lacks is written at the start, once."""
+        """Events in the store's outbox that the journal lacks are written at the start, once."""
         desk = self.opened()
         ids = list(range(1, 6))
         entries = [entry(each, message_id=f"m{each}") for each in ids]
@@ -473,7 +473,7 @@ def count_of(directory: Path) -> int:
 
 
 class PowerTests(JournalCase):
-    """What a power failure leaves, which may be less than was written, and not only at the end."""
+    """The remains of a power failure, with losses not only at the end."""
 
     def test_head_is_whole(self) -> None:
         """No head comes to its place before its octets are on the disk: with some file systems it
@@ -527,7 +527,7 @@ class PowerTests(JournalCase):
         return directory
 
     def test_hole(self) -> None:
-        """What was not on the disk is cut off, all of it, and is no flaw before that either."""
+        """Lines that were not on the disk are cut off, and are no flaw before that either."""
         directory = self.lost(since_head=True)
         self.assertIn("was not on disk", self.verify(directory).notes[0])
         desk = self.desk(directory)
@@ -538,7 +538,7 @@ class PowerTests(JournalCase):
         self.assertEqual(self.verify(directory).notes, [])
 
     def test_hole_before(self) -> None:
-        """What was on the disk by the head's word, and is not any more, stays a flaw."""
+        """Missing lines that were on the disk by the head stay a flaw."""
         directory = self.lost(since_head=False)
         for _ in range(2):
             (verdict,) = reader.verify(directory)
@@ -551,7 +551,7 @@ class PowerTests(JournalCase):
 
 
 class SyncTests(JournalCase):
-    """What is said to be on the disk is there after a power failure."""
+    """Lines reported as durable are there after a power failure."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -581,7 +581,7 @@ class SyncTests(JournalCase):
         return entries
 
     def test_synced(self) -> None:
-        """What the outbox need not carry any more is on the disk, in a segment still open."""
+        """Events released from the outbox are on the disk, in an open segment."""
         self.patch(journal_writer, "SYNC_SECONDS", 0.005)
         desk = self.opened()
         outbox = desk.journal.outbox
@@ -592,7 +592,7 @@ class SyncTests(JournalCase):
             self.assertEqual(self.there(self.left()), list(range(1, number + 1)))
 
     def test_not_synced(self) -> None:
-        """What no sync has reached is lost, is not said to be safe, and is no flaw."""
+        """Lines without a sync are lost, are not reported as durable, and are no flaw."""
         desk = self.opened(seconds=lambda: 0.0)  # it is never time for a sync
         outbox = desk.journal.outbox
         desk.note(1)
@@ -623,7 +623,7 @@ class SyncTests(JournalCase):
         self.assertEqual((begun.journal, begun.is_new), (left.journal, left.is_new))
 
     def test_mended(self) -> None:
-        """What a start finds after a kill is on the disk before the store may forget it."""
+        """Lines found by a start after a kill are on the disk before the store may forget them."""
         killed = self.opened(seconds=lambda: 0.0)
         killed.journal.outbox.committed([arrivals(killed, [entry(1), entry(2)])], False)
         killed.written()
@@ -711,7 +711,7 @@ class FailedWriteTests(JournalCase):
 
 
 class FullDiskTests(JournalCase):
-    """What happens when the disk takes nothing."""
+    """A disk that takes nothing."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -854,7 +854,7 @@ class FullDiskTests(JournalCase):
         self.verify(directory)
 
     def test_stop_while_it_is_full(self) -> None:
-        """What a stop had to drop is told by the next start; once."""
+        """The next start reports the drops of a stop, once."""
         desk = self.opened(write=self.refuse)
         desk.note(1)
         desk.written()

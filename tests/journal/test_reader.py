@@ -71,7 +71,7 @@ class VerifyTests(JournalCase):
         self.assertIn("there is no head: the last records may", " ".join(self.verify().notes))
 
     def test_removed_for_its_age_meanwhile(self) -> None:
-        """What the daemon removes while somebody looks is no flaw, be it some of it or all."""
+        """Segments removed by the daemon during a read are no flaw, some of them or all."""
         open_segment = reader.open_segment
         for kept in (2, 1):
             paths = list(closed(self.directory))
@@ -158,7 +158,7 @@ class VerifyTests(JournalCase):
     @settings(max_examples=60, deadline=None)
     @given(st.data())
     def test_any_octet(self, data: st.DataObject) -> None:
-        """Whatever octet is changed anywhere, it is noticed."""
+        """A change of any octet is noticed."""
         paths = list(closed(self.directory))
         path = data.draw(st.sampled_from(paths))
         octets = path.read_bytes()
@@ -229,7 +229,7 @@ class FindTests(JournalCase):
 
 
 class FollowTests(JournalCase):
-    """What comes, over segments that are closed meanwhile."""
+    """New records, over segments that are closed meanwhile."""
 
     def test_follow(self) -> None:
         """Everything once, in order."""

@@ -48,7 +48,7 @@ def tail(
 
 
 class LineTests(SynchronousTestCase):
-    """What is written is what is read; what was changed is noticed."""
+    """Lines are read as written; changes are noticed."""
 
     @given(runs())
     def test_round_trip(
@@ -73,7 +73,7 @@ class LineTests(SynchronousTestCase):
     def test_change(
         self, run: tuple[str, int, dict[str, object], dict[str, list[object]]], data: st.DataObject
     ) -> None:
-        """Whatever octet is changed, the line does not follow any more."""
+        """After a change of any octet the line does not follow any more."""
         kind, count, shared, columns = run
         _, octets = record.chained(GENESIS, tail(kind, count, shared, columns))
         place = data.draw(st.integers(0, len(octets) - 2))
@@ -98,7 +98,7 @@ class LineTests(SynchronousTestCase):
             self.assertRaises(InvalidLine, record.read_line, octets[:length])
 
     def test_form(self) -> None:
-        """What is JSON and no line is refused with what is wrong with it."""
+        """JSON that is no line is refused with the reason."""
         good = json.loads(b"{" + tail(RecordKind.START, 1))
         for change, words in (
             ({"v": 2}, "schema version 2"),
@@ -114,7 +114,7 @@ class LineTests(SynchronousTestCase):
             self.assertIn(words, str(error))
 
     def test_deep(self) -> None:
-        """What is nested deeper than anybody reads is refused like anything else."""
+        """Deeply nested JSON is refused like any other."""
         deep = tail(RecordKind.START, 1)[:-1] + b',"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
         _, octets = record.chained(GENESIS, deep)
         self.assertRaises(InvalidLine, record.read_line, octets, GENESIS)

@@ -29,7 +29,7 @@ def put_back(backup: Path, directory: Path) -> None:
 
 
 class RestoredTests(JournalCase):
-    """What a start makes of a copy."""
+    """A start on a copy."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -60,7 +60,7 @@ class RestoredTests(JournalCase):
         return desk
 
     def test_old_copy(self) -> None:
-        """Whatever was written after the copy, and is lost here, keeps its names for itself."""
+        """Names of records written after the copy, and lost here, are not used again."""
         put_back(self.backup, self.directory)
         fresh = self.fresh(self.start())
         self.assertIn("copy", self.found.put_back)
@@ -142,7 +142,7 @@ class RestoredTests(JournalCase):
         self.assertEqual(verdict.flaw.segment, second)
 
     def test_read(self) -> None:
-        """What reads journals reads over it."""
+        """Readers of journals skip it."""
         put_back(self.backup, self.directory)
         self.fresh(self.start())
         kept, end = tail.last(self.directory, 4)

@@ -25,7 +25,7 @@ LINES = 3000
 
 
 class WorkTests(SynchronousTestCase):
-    """What the time of a start is spent on."""
+    """The work of a start."""
 
     def setUp(self) -> None:
         self.directory = Path(self.mktemp())

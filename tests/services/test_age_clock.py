@@ -29,7 +29,7 @@ class AgeClockTests(SynchronousTestCase):
         return EPOCH_MS + self.off_ms + round(self.reactor.seconds() * 1000)
 
     def test_corrections(self) -> None:
-        """What a time daemon does is followed, both ways."""
+        """The adjustments of a time daemon are followed, both ways."""
         for off_ms in (500, -500, 59_000, 0):
             self.off_ms = off_ms
             self.reactor.advance(10)

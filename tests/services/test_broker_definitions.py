@@ -86,7 +86,7 @@ class ImportTests(SynchronousTestCase):
     """`plan_import`."""
 
     def test_plan(self) -> None:
-        """What would be created, and by name what would not."""
+        """Definitions that would be created, and the names of those that would not."""
         plan = plan_import(json.dumps(EXPORTED))
         celery = ExchangeDefinition(
             "celery", ExchangeType.DIRECT, alternate="u", arguments={"alternate-exchange": "u"}
@@ -141,7 +141,7 @@ class ImportTests(SynchronousTestCase):
         self.assertEqual(plan_import("{}"), DefinitionPlan())
 
     def test_wrong(self) -> None:
-        """What is no export is refused with the place."""
+        """A document that is no export is refused with the place."""
         rows: list[tuple[Any, str]] = [
             ("{", "JSON"), ("[]", "object"), ("[" * 100_000, "JSON"), ({"queues": {}}, "queues"),
             ({"queues": [1]}, "queues"), ({"queues": [{"name": 1}]}, "queues"),
@@ -178,7 +178,7 @@ class ImportTests(SynchronousTestCase):
         )
     )
     def test_any(self, document: dict[str, Any]) -> None:
-        """Whatever the document says, there is a plan or an error of ours."""
+        """Any document results in a plan or an error of ours."""
         try:
             plan_import(json.dumps(document))
         except DefinitionsError as error:
@@ -189,7 +189,7 @@ class ExportTests(SynchronousTestCase):
     """`export_document`."""
 
     def test_round_trip(self) -> None:
-        """What is exported is imported as it was."""
+        """An export is imported unchanged."""
         plan = plan_import(json.dumps(EXPORTED))
         document, unmatched = export_document(plan)
         again = plan_import(json.dumps(document))

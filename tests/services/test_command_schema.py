@@ -105,7 +105,7 @@ class GrammarTests(SynchronousTestCase):
         self.assertEqual([number for number, _ in found], [3, 5])
 
     def test_refused(self) -> None:
-        """What is wrong is said with its place and with what would be right."""
+        """An error has its place and the remedy."""
         for text, words in (
             ("explode", "character 1: found explode, expected create or"),
             ("create", "found the end, expected"),
@@ -135,7 +135,7 @@ class GrammarTests(SynchronousTestCase):
 
     @given(st.text(max_size=60))
     def test_any_text(self, text: str) -> None:
-        """Whatever comes is a command or is refused."""
+        """Any input is a command or is refused."""
         try:
             found = parse_text(text)
         except CommandRefused:
@@ -176,7 +176,7 @@ class MapTests(SynchronousTestCase):
         self.assertEqual(found, ManagementCommand("DELETE", "queue", "a"))
 
     def test_refused(self) -> None:
-        """What is missing or of the wrong type is named."""
+        """Missing attributes and those of a wrong type are named."""
         given_: dict[str, Any]
         for given_, status in (
             ({}, 400),

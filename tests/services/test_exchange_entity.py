@@ -96,7 +96,7 @@ class ExchangeCommandTests(InventoryCase):
         self.assertNotIn("e", self.broker.topology.graph)
 
     def test_refused(self) -> None:
-        """What cannot be says why, and nothing of the batch stays."""
+        """An impossible change has its reason, and undoes the batch."""
         self.do("create exchange e with type=topic")
         for text, status in (
             ("create exchange e with type=topic", 409),
@@ -132,7 +132,7 @@ class ExchangeCommandTests(InventoryCase):
         self.assertEqual(len(graph.bindings_from("e")), 1)
 
     def test_store_fails(self) -> None:
-        """What the store does not take is undone."""
+        """Changes that the store does not take are undone."""
         self.do("create exchange e with type=topic")
         self.store.is_failing = True
         self.run_silent("delete exchange e\ncreate exchange f with type=topic")
@@ -184,7 +184,7 @@ class DefinitionTests(InventoryCase):
     """From RabbitMQ's export to nodes here, and back."""
 
     def test_round_trip(self) -> None:
-        """What is imported is exported again; what is left out is named; twice is as once."""
+        """An import is exported again; omissions are named; a repetition changes nothing."""
         plan = plan_import(json.dumps(DEFINITIONS))
         unmatched: list[UnmatchedDefinition] = []
         (host,) = plan.hosts

@@ -81,7 +81,7 @@ SITUATIONS: Final[list[tuple[str, str, dict[str, Any]]]] = [
 
 
 class CheckTests(SynchronousTestCase):
-    """What each check finds."""
+    """Findings of each check."""
 
     def test_well(self) -> None:
         """Where all is well every check is ok, and names no cure."""

@@ -130,7 +130,7 @@ class JudgeTests(SynchronousTestCase):
             self.assertEqual(codes(NodeFacts(name, 1, age, 1), limits), expected, name)
 
     def test_commands(self) -> None:
-        """What somebody else has named cannot be more than one word of a command."""
+        """A foreign name cannot be more than one word of a command."""
         for code in RULES:
             verdict = HealthVerdict(code, "x; rm -rf $(y) '", "words")
             command = verdict.command.partition("|")[0]

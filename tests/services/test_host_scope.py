@@ -222,7 +222,7 @@ class RequeueTests(HostCase):
         self.assertEqual(self.broker.nodes["jobs"].depth, 0)
 
     def test_no_way_out(self) -> None:
-        """What a client writes into the annotation leads to no other virtual host."""
+        """A client's annotation leads to no other virtual host."""
         for source in ("//bank/till", "till2"):
             self.assertEqual(self.requeue(source)["messages"], 0, source)
         self.assertEqual(self.broker.nodes["//bank/till"].depth, 0)
@@ -232,7 +232,7 @@ class DefinitionTests(HostCase):
     """Definitions, by virtual host."""
 
     def test_there_and_back(self) -> None:
-        """What is exported of one virtual host is made in another one."""
+        """The export of one virtual host is created in another one."""
         self.do(
             'create queue "//shop/q" with arguments="{\\"x-max-length\\": 5}"\n'
             'create exchange-binding "//shop/sales" with target="//shop/q", key=k\n'

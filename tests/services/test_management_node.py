@@ -157,7 +157,7 @@ class ManagementTests(SynchronousTestCase):
         return [dict(zip(value["attributeNames"], row, strict=True)) for row in value["results"]]
 
     def test_long_request_in_the_journal(self) -> None:
-        """What is in the journal of a request is a JSON object, however long the request is."""
+        """The record of a request is a JSON object, however long the request is."""
         journal = Notes()
         self.broker.journal = journal
         for attributes in ({"a": "b"}, {"\x01" * 300: "\x02" * 5000}):
@@ -283,7 +283,7 @@ class ManagementTests(SynchronousTestCase):
         self.assertEqual(value, {"type": "teapot"})
 
     def test_a_page_is_bounded(self) -> None:
-        """Whatever count asks for."""
+        """Any value of count."""
         many = [{"name": str(number)} for number in range(management_node.MAX_ROWS + 5)]
         self.service.register(EntityType("many", lambda: many))
         self.assertEqual(len(self.rows(entityType="many", count=10**6)), management_node.MAX_ROWS)

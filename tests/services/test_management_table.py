@@ -37,7 +37,7 @@ class TableTests(SynchronousTestCase):
         self.assertNotIn("DRAIN", READS)
 
     def test_undeclared(self) -> None:
-        """What the table does not declare cannot be offered."""
+        """An operation missing from the table cannot be offered."""
         clock = Clock()
         broker = Broker(MemoryStore(clock), clock, lambda: 0, lambda: "dynamic-1")
         service = ManagementService(broker, lambda *_: True, lambda: 0)

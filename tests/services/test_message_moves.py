@@ -100,7 +100,7 @@ class RequestTests(MovingCase):
         self.assertEqual((body["messages"], self.numbers("jobs")), (1, [5, 6, 7]))
 
     def test_held(self) -> None:
-        """What a consumer has in hand stays with it."""
+        """Entries held by a consumer stay with it."""
         self.put("dead", 1, 2, 3)
         taker = Taker(1)
         self.broker.nodes["dead"].attach(taker)
@@ -110,7 +110,7 @@ class RequestTests(MovingCase):
         self.assertEqual([number_of(each) for each in taker.entries], [1])
 
     def test_paged(self) -> None:
-        """What is in the store only is moved as well, by and by, with a cursor."""
+        """Paged entries are moved as well, in steps, with a cursor."""
         self.patch(message_moves, "MOST_SEEN", 1000)
         queue = self.broker.nodes["dead"]
         object.__setattr__(queue.limits, "resident_messages", 20)
@@ -147,7 +147,7 @@ class RequestTests(MovingCase):
         self.assertEqual(self.numbers("jobs"), [1, 2])
 
     def test_lifetime(self) -> None:
-        """What is left of the ttl is left."""
+        """The rest of the ttl remains."""
         self.put("dead", 1, ttl=60_000)
         (entry,) = self.broker.nodes["dead"].state.waiting()
         entry.expires_ms -= 50_000  # as if it had waited so long

@@ -166,7 +166,7 @@ class WayTests(RequeueingCase):
         )
 
     def test_relayed(self) -> None:
-        """What left a relay queue goes by its address and the routes of now."""
+        """A message from a relay queue is routed by its address and the present routes."""
         marks = {"x_opt_dead_letter_reason": "expired"}
         gone = "amqp$out/gone.example:5671"
         self.put(
@@ -184,7 +184,7 @@ class WayTests(RequeueingCase):
                          ["amqp$transfer", "back@beta.example"])  # fmt: skip
 
     def test_returned(self) -> None:
-        """What another broker gave back names a queue there, and is sent to its address again."""
+        """A message returned by another broker is sent to its address again."""
         message = letter(
             1, "jobs@beta.example", x_opt_dead_letter_reason="rejected",
             x_opt_dead_letter_source="jobs",
@@ -196,7 +196,7 @@ class WayTests(RequeueingCase):
         self.assertEqual(dict(entry.message.annotations), {})
 
     def test_lead_nowhere(self) -> None:
-        """What is no dead letter, has no address or a service's stays, and it is said why."""
+        """Other messages, or those without a usable address, stay, with the reason in the reply."""
         marks = {"x_opt_dead_letter_reason": "expired", "x_opt_dead_letter_source": "gone"}
         for message, words in (
             (letter(1, "jobs"), "is no dead letter"),
@@ -303,7 +303,7 @@ class SafetyTests(RequeueingCase):
     """Nothing is lost, nothing is doubled."""
 
     def test_store_fails(self) -> None:
-        """What the store does not take stays where it was; nothing is anywhere twice."""
+        """Messages that the store does not take stay in place; none is duplicated."""
         self.bury("orders", letter(1), letter(2))
         apply = self.store._apply
         is_full = True
@@ -323,7 +323,7 @@ class SafetyTests(RequeueingCase):
         self.assertEqual((body["messages"], self.numbers("orders")), (2, [1, 2]))
 
     def test_full(self) -> None:
-        """What its queue has no room for stays; others go."""
+        """Messages beyond the room of their queue stay; others go."""
         self.bury("few", letter(1))
         self.bury("few", letter(2))
         self.bury("jobs", letter(3))
@@ -334,7 +334,7 @@ class SafetyTests(RequeueingCase):
         self.assertEqual(self.numbers("dead"), [2])
 
     def test_repetitions(self) -> None:
-        """What its queue would drop as a repetition stays a dead letter."""
+        """A message that its queue would drop as a duplicate stays a dead letter."""
         self.bury("once", letter(1))
         self.assertEqual(self.numbers("dead"), [1])
         self.bury("once", letter(1))
@@ -345,7 +345,7 @@ class SafetyTests(RequeueingCase):
         self.assertEqual((self.numbers("once"), self.numbers("dead")), ([1], [1]))
 
     def test_held(self) -> None:
-        """What a consumer has in hand stays with it."""
+        """Entries held by a consumer stay with it."""
         self.bury("jobs", letter(1), letter(2))
         queue = self.broker.nodes["dead"]
         taker = Taker(1)

@@ -203,7 +203,7 @@ class InventoryCase(SynchronousTestCase):
         return sum(each.count for each in self.store.recovery().queues.values())
 
     def notes(self) -> dict[str, list[str]]:
-        """What the store remembers of runtime nodes, by kind."""
+        """Notes of the store about runtime nodes, by kind."""
         self.clock.advance(1)
         notes = self.store.notes
         return {
@@ -284,7 +284,7 @@ class CommandTests(InventoryCase):
         self.assertEqual(self.statuses("assert topic prices with last-value=0"), [200])
 
     def test_assert_changes_nothing(self) -> None:
-        """What differs is listed, key by key, and stays as it is; what is not there is not made."""
+        """Differences are listed, key by key, and stay; missing nodes are not created."""
         self.do("create queue a with capacity=2")
         before = self.notes(), dict(self.inventory.options("a")), sorted(self.broker.nodes)
         asked = "assert queue a with capacity=3, max-deliveries=7, priorities=10"
@@ -387,7 +387,7 @@ class CommandTests(InventoryCase):
         self.assertEqual(self.broker.nodes["a"].depth, 0)
 
     def test_delete_waits_for_consumers(self) -> None:
-        """What a consumer holds goes too, when its link has gone."""
+        """Entries held by a consumer go too, when its link has gone."""
         self.do("create queue a")
         self.fill("a")
         taker, queue = Taker(2), self.broker.nodes["a"]
@@ -420,7 +420,7 @@ class CommandTests(InventoryCase):
         self.assertEqual(self.notes(), {})
 
     def test_delete_and_crash(self) -> None:
-        """What a crash leaves of a deleted queue goes at the next start, and is not seen."""
+        """The remains of a deleted queue after a crash go at the next start, unseen."""
         self.do("create queue a")
         self.fill("a")
         queue = self.broker.nodes["a"]
@@ -493,7 +493,7 @@ class CommandTests(InventoryCase):
         self.assertNotIn(dynamic.name, self.broker.nodes)
 
     def test_purge(self) -> None:
-        """What waits goes, what consumers hold stays; first one may ask how many."""
+        """Waiting messages go, held ones stay; a dry run returns their number."""
         self.fill("orders", 5)
         queue = self.broker.nodes["orders"]
         queue.attach(Taker(2))
@@ -884,7 +884,7 @@ class BatchTests(InventoryCase):
         self.assertEqual((self.broker.bindings, self.notes()), ({}, {}))
 
     def test_store_fails(self) -> None:
-        """What cannot be written is undone, and nobody is told it was done."""
+        """A change that cannot be written is undone, and not reported as done."""
         self.do("create queue a")
         self.fill("a")
         self.store.is_failing = True
@@ -898,7 +898,7 @@ class BatchTests(InventoryCase):
         self.assertEqual(self.notes(), {"node": ["a"]})
 
     def test_no_room_for_the_reply(self) -> None:
-        """Who cannot be told is refused, and what was asked is not done."""
+        """A request without a usable reply address is refused, and not carried out."""
         self.do("create queue replies with capacity=1")
         self.fill("replies", 1)
         self.replies = self.broker.nodes["replies"]

@@ -126,7 +126,7 @@ class ProbeTests(SynchronousTestCase):
         self.assertLess(len(rows[0]["description"]), 1000)
 
     def test_strangers_push_out_themselves(self) -> None:
-        """Whoever comes all the time leaves the others their places; a partner in any case."""
+        """A frequent prober leaves the others their places; a partner in any case."""
         self.probes.note("tls", "192.0.2.7:1", "", "tls.expired", "the partner's certificate")
         self.probes.note("probe", "ct-beta", "peer:beta.example", "ok")
         for number in range(5 * MOST_KEPT):

@@ -349,7 +349,7 @@ class PolicyDefinitionTests(PolicyCase):
                   "definition": {"max-length": 9}}}]}"""
 
     def test_there_and_back(self) -> None:
-        """What is imported is in force, and exported again; what has no counterpart is named."""
+        """Imported policies are in force, and exported again; unsupported ones are named."""
         plan = plan_import(self.DOCUMENT)
         unmatched = list(plan.unmatched)
         self.do("\n".join(definition_commands(plan.hosts[0], unmatched)))

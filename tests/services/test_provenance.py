@@ -83,7 +83,7 @@ class ProvenanceCase(HouseTestCase):
 
 
 class PeerTests(ProvenanceCase):
-    """What a peer may hand over."""
+    """Messages that a peer may transfer."""
 
     def claiming(self, origin: Any) -> Any:
         return message(to="open", annotations={ORIGIN: origin, "x-opt-a": 1})
@@ -136,7 +136,7 @@ class PeerTests(ProvenanceCase):
         self.assertOutcomes(client, "Accepted", "Accepted", "Accepted")
 
     def test_returned_here(self) -> None:
-        """What comes back to a node here keeps its origin: it is not a client's of this broker."""
+        """A message returned to a local node keeps its origin: it is not from a client here."""
         let_report(self.alpha)
         self.assertOutcomes(
             self.send(BETA, asking(b"forged", "return", to="open", return_to="open", ttl=500)),
@@ -241,7 +241,7 @@ class PeerTests(ProvenanceCase):
         self.assertOutcomes(self.send(BETA, sent), "Accepted")
 
     def test_relayed_on(self) -> None:
-        """What came with an origin leaves with it; what began here gets our name."""
+        """A message leaves with the origin it came with; a local one gets our name."""
         gamma = MemoryBroker(self.network, C, node("open"))
         gamma.transfer.rules.partners.origins = lambda _: (B,)
         gamma.transfer.reload(gamma.transfer.rules)
@@ -258,7 +258,7 @@ class PeerTests(ProvenanceCase):
 
 
 class ClientTests(ProvenanceCase):
-    """What a client may say."""
+    """Claims of a client."""
 
     def test_marks_of_brokers(self) -> None:
         """Origin and report mark are taken off; what is the client's own stays."""

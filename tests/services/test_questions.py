@@ -117,7 +117,7 @@ class WorkTests(QuestionCase):
         self.assertEqual(self.statuses_of_replies(), [507])
 
     def test_gone_meanwhile(self) -> None:
-        """What goes between two turns is left out."""
+        """Rows that go between two turns are left out."""
         clock = self.held_clock()
         self.send([{"operation": "QUERY", "type": "queue", "attributes": {"depth": 0}}])
         self.broker.delete(self.broker.nodes["n1400"])

@@ -164,7 +164,7 @@ class RelayOperationTests(SynchronousTestCase):
         self.assertEqual(self.result_of(self.store.load("amqp$out/beta.example", 0, 9, 999)), [])
 
     def test_no_right(self) -> None:
-        """Who may not manage the relay queue changes nothing."""
+        """A request without the right to manage the relay queue changes nothing."""
         self.relay.take_on_trust(self.hop)
         self.allowed = False
         for operation in ("HOLD", "RELEASE", "RETRY-NOW", "EXPIRE", "PURGE"):

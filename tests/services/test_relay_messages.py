@@ -135,7 +135,7 @@ class RelayMessagesTests(_House):
         self.patch(self.store, "_apply", full)
 
     def test_reroute_on_a_full_disk(self) -> None:
-        """What the store does not take elsewhere stays where it was, in its place."""
+        """A message whose move the store does not take stays in its place."""
         self.fill(3)
         self.router = Router(
             ["alpha.example"], [RouteRule("beta.example", "amqps://gate.example:5671")]
@@ -150,7 +150,7 @@ class RelayMessagesTests(_House):
         self.assertEqual((self.depth(), self.depth("gate.example:5671")), (0, 3))
 
     def test_delete_on_a_full_disk(self) -> None:
-        """What has a report waits for room, and the operator hears how many."""
+        """Messages with a report wait for room, and the operator gets their number."""
         self.fill(3)
         queue = self.relay.destinations["beta.example"].queue
         told: list[int] = []
@@ -183,7 +183,7 @@ class RelayMessagesTests(_House):
         self.assertEqual(len(self.result_of(self.store.load(queue.name, 0, 9, 999))), 0)
 
     def test_many_deletes_on_a_full_disk(self) -> None:
-        """What waits in memory for room is bounded: then the operator is asked to wait."""
+        """Messages that wait for room are bounded: then the operator has to wait."""
         self.patch(relay_messages, "MOST_WAITING", 2)
         self.fill(3)
 
@@ -201,7 +201,7 @@ class RelayMessagesTests(_House):
         raise StoreUnavailable("no room")
 
     def test_rerouted_messages_stay_their_senders(self) -> None:
-        """What was charged to a sender's share of the store is charged to it elsewhere, too."""
+        """A moved message is still charged to its sender's share of the store."""
         account = self.broker.accounts.of("user:ann")
         self.fill(3, account=account)
         octets = account.octets
@@ -228,7 +228,7 @@ class RelayMessagesTests(_House):
             self.assertEqual(self.part("WHY", name).status, 400)
 
     def test_rights_and_refusals(self) -> None:
-        """Who may not manage the queue does nothing; what says nothing means nothing."""
+        """Requests without the right to manage, or without a selection, do nothing."""
         self.fill(2)
         for operation in ("DELETE-MESSAGES", "EXPIRE-MESSAGES", "RETRY-MESSAGES", "HOLD-MESSAGES"):
             self.assertEqual(self.part(operation).status, 400, operation)
@@ -283,7 +283,7 @@ class RelayMessagesTests(_House):
         self.assertEqual(self.part("EXPIRE-MESSAGES", all=True).body["missing"], [])
 
     def test_why_without_the_right(self) -> None:
-        """Who may not look everywhere hears so, and not whether the message is there."""
+        """A user without the right everywhere is refused, whether or not the message exists."""
         self.fill(1)
         self.broker.declare([node("orders"), node("sales")], {})
         (row,) = self.part("LIST-MESSAGES", all=True).body["messages"]
@@ -358,7 +358,7 @@ class RelayMessagesTests(_House):
         self.assertEqual(RelayHold.decode(notes[HOLD_NOTES]["h1"]), hold)
 
     def test_reroute_what_is_held_on_a_full_disk(self) -> None:
-        """What stays where it was stays held there."""
+        """Messages that are not moved stay held."""
         self.fill(3)
         ids = self.ids()
         self.part("HOLD-MESSAGES", ids=ids[:2])
@@ -370,7 +370,7 @@ class RelayMessagesTests(_House):
         self.assertEqual(hold.ids, tuple(ids[:2]))
 
     def test_reroute_out_of_a_hold(self) -> None:
-        """What a hold of messages could not hold elsewhere stays, and it is said what to do."""
+        """Messages that cannot be held elsewhere stay, with a remedy in the reply."""
         self.broker.declare([node("orders")], {})
         self.fill(4)
         ids = self.ids()

@@ -239,7 +239,7 @@ class AliasTests(ReplyCase):
         self.assertNotEqual(second, third)
 
     def test_one_does_not_use_up_those_of_all(self) -> None:
-        """Who attaches in a loop gets no more aliases; others do, and he does when his end."""
+        """A client in a loop gets no more aliases until its own end; others do."""
         self.patch(reply_paths, "MOST_OF_ONE", 3)
         greedy = self.alpha.client(Principal("user", "greedy"))
         links = [self.ask(greedy, "answers") for _ in range(5)]

@@ -202,7 +202,7 @@ class KindTests(ReportCase):
         self.assertEqual(report["attempts"][0]["host"], B)
 
     def test_next_hop_does_not_report(self) -> None:
-        """Nobody will know more: `relayed` is the last word for who wanted `delivered`."""
+        """`relayed` is the last report for a request for `delivered`: no more will be known."""
         beta = self.house(B, "orders", reports=False)
         self.send(asking(b"x", *DELIVERED, to=f"orders@{B}", return_to=f"back@{A}"))
         self.run_for(2)
@@ -370,7 +370,7 @@ class CodeTests(ReportCase):
         self.assertEqual(self.code(), "operator.purged")
 
     def test_purged_on_a_full_disk(self) -> None:
-        """What nobody wants to hear of goes at once, and makes room; the rest with its report."""
+        """Messages without reports go at once, and make room; the others with their report."""
         self.network.dead.add(B)
         self.send(asking(b"x", "failure", to=f"q@{B}"), message(b"plain", to=f"q@{B}"))
         house, queue = self.alpha, self.destination().queue
@@ -476,7 +476,7 @@ class SafetyTests(ReportCase):
         self.assertIsNone(message.header.ttl)
 
     def test_marks_suppress_nothing(self) -> None:
-        """Who writes on a message that it is a report does not keep its sender from hearing."""
+        """A message marked as a report by its author is reported all the same."""
         self.house(B, "orders")
         marks = {REPORT_KIND: Symbol("failure"), ORIGIN: A}
         self.send(asking(b"x", "failure", to=f"nobody@{B}", annotations=marks))
@@ -502,7 +502,7 @@ class SafetyTests(ReportCase):
         self.assertLess(len(row.encoded), 10_000)
 
     def test_wishes(self) -> None:
-        """What is asked for: words, one or many; what is none is refused to clients."""
+        """Requested kinds, one or many; unknown ones are refused to clients."""
 
         def asked(value: Any) -> frozenset[str]:
             marks = {RETURN_TO: "x", REPORT: value}

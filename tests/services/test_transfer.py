@@ -178,7 +178,7 @@ class RoutingTests(TransferCase):
         self.assertEqual(error.hop, hop)
 
     def test_services_are_not_for_transfer(self) -> None:
-        """Nobody reaches a service by `to` (T-32)."""
+        """Services cannot be reached by `to` (T-32)."""
         for to in (TRANSFER, f"{TRANSFER}@alpha.example", "$management@alpha.example",
                    "amqp$admin", "$management"):  # fmt: skip
             for origin in (CLIENT, peer()):
@@ -289,7 +289,7 @@ class RemoteServiceTests(TransferCase):
 
 
 class RightsTests(TransferCase):
-    """Who may do what (T-16, T-31)."""
+    """Rights (T-16, T-31)."""
 
     def test_clients(self) -> None:
         """A client may publish where the rules let it, here and elsewhere."""
@@ -380,7 +380,7 @@ class TrailTests(TransferCase):
         self.assertRefused(NotAllowed, "q", peer(), annotations={TRACE: ["a", "b", "c"]})
 
     def test_long(self) -> None:
-        """What a stranger wrote does not make the refusal as long as the message was."""
+        """A stranger's text does not make the refusal as long as the message."""
         long = "x" * 100_000
         for to, trace in (("q", ["alpha-1", long]), ("q", [long] * 4), (f"amqp${long}", [])):
             error = self.assertRefused(NotAllowed, to, peer(), annotations={TRACE: trace})
@@ -542,7 +542,7 @@ class ReceiptTests(TransferCase):
         self.assertEqual(self.depth("q"), 4)
 
     def test_refused_messages_leave_no_receipt(self) -> None:
-        """What was refused is looked at again when it comes again."""
+        """A refused message is checked again when it comes again."""
         self.hops.refusals["gamma.example"] = NotFound("gone")
         self.assertRefused(NotFound, "q@gamma.example", self.origin(1))
         self.hops.refusals.clear()
@@ -569,7 +569,7 @@ class ReceiptTests(TransferCase):
         self.put("q", self.origin((1 << 63) - 1))
 
     def test_forget_below(self) -> None:
-        """What the peer will never send again is forgotten, many at a time."""
+        """Receipts below the floor are forgotten, many at a time."""
         stream = Stream("k", range(1000))
         transaction = self.store.begin()
         self.assertFalse(stream.forget_below(PRUNE_EVERY - 1, transaction))

@@ -108,7 +108,7 @@ class WatermarkTests(SynchronousTestCase):
         self.assertEqual(self.see(50 * GIB, used=90 * MIB), "")
 
     def test_spare(self) -> None:
-        """What files may take: down to the floor, up to the store's own bound."""
+        """Room for files: down to the floor, up to the store's own bound."""
         self.see(3 * GIB)
         self.assertEqual(self.marks.spare, 2 * GIB)
         self.marks.terms = DiskTerms(max_bytes=GIB)
