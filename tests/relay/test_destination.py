@@ -25,11 +25,13 @@ from amqproute.errors import (
 from amqproute.frontends.amqp10.connection_frontend import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
 from amqproute.message import Message
+from amqproute.outcomes import UNREADABLE as UNREADABLE_BODY
 from amqproute.relay import outcome_processor, peer_session
 from amqproute.relay.backoff import BackOff
 from amqproute.relay.destination_note import NOTE
 from amqproute.relay.destination_row import row_of
 from amqproute.relay.diagnosis import why
+from amqproute.relay.failure_verdict import for_code
 from amqproute.relay.lifecycle import DestinationState
 from amqproute.relay.relay import MANY_RETURNS
 from amqproute.relay.relay_terms import RelayTerms
@@ -327,6 +329,20 @@ class OutcomeTests(DestinationCase):
         self.run_now()
         self.assertEqual(patient[-1], False)
         self.assertEqual(beta.bodies("orders"), [b"1", b"2"])
+
+    def test_unreadable(self) -> None:
+        """An entry that proves damaged on the way leaves its queue; others go on."""
+        beta = self.beta()
+        self.decide(beta, lambda given: KEEP if given == b"1" else None)
+        self.put(b"1", b"2")
+        self.run_now()
+        (entry,) = self.destination.holds()
+        verdict = for_code("peer.full", "not looked at")
+        self.destination.outcomes.outcome([entry], verdict, UNREADABLE_BODY)
+        self.destination.outcomes.commit()
+        self.run_now()
+        self.assertEqual(self.destination.queue.depth, 0)
+        self.assertEqual(beta.bodies("orders"), [b"2"])
 
     def test_places_aside(self) -> None:
         """So many messages are set aside for others to go first, and no more."""
