@@ -8,6 +8,7 @@ import os
 import signal
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -18,11 +19,12 @@ from tests.pipeline.support import MISSING, SparkCase, run_python
 from tests.support.patience import PATIENCE
 
 if not MISSING:
+    from pyspark.sql import Row
     from pyspark.sql import functions as F
     from pyspark.testing import assertDataFrameEqual
 
     from amqproute.pipeline import ingest as bronze
-    from amqproute.pipeline import lines
+    from amqproute.pipeline import lines as parsing
     from amqproute.pipeline.duplicates import settled
     from amqproute.pipeline.ingest import IngestSummary, compact, ingest
     from amqproute.pipeline.lines import parse, records
@@ -145,6 +147,154 @@ class LineTests(SparkCase):
         assertDataFrameEqual(read, self.spark.createDataFrame(expected, RECORDS))
 
 
+class ManyCase(IngestCase):
+    """Journals of many brokers that come together, with what is said of each."""
+
+    def written(self, domain: str) -> Journal:
+        """Return a journal with the three lines of the first segment, which is nowhere yet."""
+        journal = Journal(domain)
+        for entry in (1, 2):
+            journal.receive(entry, "orders", message_id=f"m{entry}")
+        journal.write(
+            RecordKind.RECEIVED, {"node": "orders"}, 3,
+            entry=[3, 4, 5], message_id=["m3", None, "m5"], size=[1, 2, 3],
+        )  # fmt: skip
+        return journal
+
+    def counted(self) -> dict[str, tuple[int, ...]]:
+        """Return lines, records, duplicates and rejected lines of all files of each broker."""
+        rows = self.warehouse.read("segments").collect()
+        found: dict[str, tuple[int, ...]] = {}
+        for row in rows:
+            name = row.segment.partition("-")[0].removeprefix("mx1.")
+            said = row.lines, row.records, row.duplicates, row.rejected
+            known = found.get(name, (0,) * len(said))
+            found[name] = tuple(map(sum, zip(known, said, strict=True)))
+        return found
+
+    def rejects(self, domain: str) -> list[Row]:
+        """Return the rejected lines of a broker, in order."""
+        rows = self.warehouse.read("rejects").orderBy("path", "line").collect()
+        return [row for row in rows if row.segment.startswith(f"mx1.{domain}-")]
+
+    def numbers(self, domain: str) -> list[int]:
+        """Return the sequences of the records of a broker."""
+        rows = records(self.warehouse.read("runs")).where(F.col("broker") == f"mx1.{domain}")
+        return sorted(row.seq for row in rows.collect())
+
+
+class OnceTests(ManyCase):
+    """What one look into journals takes, and what not."""
+
+    def test_lines(self) -> None:
+        """What is no line, or says what no folder can be named after, is kept with its place, and
+        the rest is taken, whatever the folder is called, and whoever's it is."""
+        torn = self.written("torn.example")
+        lines = torn.lines[:]
+        whole = [lines[0], b"rubbish\n", lines[1], lines[2][:70]]
+        path = torn.segment(self.journals, whole)
+        self.nowhere()
+        self.written("").segment(self.journals)
+        odd = self.directory.absolute() / "a {b}, [c]+%20\u00f6*"
+        written = self.written("odd.example")
+        place = written.segment(odd, [written.lines[0], b"rubbish\n", *written.lines[1:]])
+        ingest(self.warehouse, [self.journals, odd])
+        self.assertEqual(self.counted(), {
+            "alpha.example": (3, 5, 0, 0), "torn.example": (2, 2, 0, 2),
+            "nowhere.example": (3, 5, 0, 6), "": (3, 5, 0, 0), "odd.example": (3, 5, 0, 1),
+        })  # fmt: skip
+        rows = self.rejects("torn.example")
+        self.assertEqual(
+            [(row.line, row.text) for row in rows], [(2, "rubbish"), (4, lines[2][:70].decode())]
+        )
+        self.assertTrue(all(row.path.endswith(str(path)) for row in rows))
+        reasons = {row.reason for row in self.rejects("nowhere.example")}
+        self.assertEqual(reasons, {"'domain' is not a domain name", "'time' is out of range"})
+        [row] = self.rejects("odd.example")
+        self.assertEqual((row.line, row.text), (2, "rubbish"))
+        self.assertTrue(row.path.endswith(str(place)), row.path)
+        self.assertEqual(ingest(self.warehouse, [self.journals, odd]), IngestSummary())
+        self.check_no_domain()
+
+    def nowhere(self) -> None:
+        """Write lines with a time or a domain that no folder can be named after."""
+        journal = self.written("nowhere.example")
+        for change in (
+            {"domain": "d" * 249}, {"domain": "a/b"}, {"domain": "\u00e4.example"},
+            {"time": -1}, {"time": 2**63 - 1}, {"time": 253_402_300_800_000_000},
+        ):  # fmt: skip
+            body = {**json.loads(journal.lines[0]), **change}
+            text = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+            journal.lines.append(text.encode() + b"\n")
+        journal.segment(self.journals)
+
+    def check_no_domain(self) -> None:
+        """A broker need not have a domain; its rows have one that says so, those too that an
+        earlier release took in, whose tables had a directory for each domain."""
+        runs = self.warehouse.read("runs").where("broker = 'mx1.'")
+        self.assertEqual({row.domain for row in runs.collect()}, {"unknown"})
+        earlier = runs.withColumn("domain", F.lit(None).cast("string"))
+        change = self.warehouse.begin()
+        place = f"{self.warehouse.path(change)}/table=runs"
+        earlier.write.partitionBy("day", "domain").parquet(place)
+        rows = self.warehouse.read_parts("runs", self.warehouse.staged(change)).collect()
+        self.assertEqual({row.domain for row in rows}, {"unknown"})
+
+
+class TwiceTests(ManyCase):
+    """What a second look into journals takes."""
+
+    def test_lines(self) -> None:
+        """A segment that came in part comes whole later, and copies do not count; runs may have
+        records in common; and what a later release has written waits for a release that reads it.
+        Each record is there once, with its own values."""
+        part = self.written("part.example")
+        lines = part.lines[:]
+        path = part.segment(self.journals, [*lines[:2], lines[2][:50]])
+        later = self.written("later.example")
+        new = later.lines[2].replace(b'"v":1', b'"v":2')
+        later.segment(self.journals, [*later.lines[:2], new])
+        self.overlap(self.spans[::2])
+        self.ingest()
+        first = self.counted()
+        self.assertEqual(first["part.example"], (2, 2, 0, 1))
+        self.assertEqual(first["later.example"], (2, 2, 0, 1))
+        self.assertEqual(self.ingest(), IngestSummary())
+
+        path.write_bytes(b"".join(lines))
+        part.segment(self.journals / "copy", lines + lines[:1])
+        self.overlap(self.spans[1::2])
+        for module in (bronze, parsing):
+            self.patch(module, "VERSION", 2)
+        self.ingest()
+        second = self.counted()
+        # Two files, and of the later line the whole segment.
+        self.assertEqual(second["part.example"], (2 + 1, 2 + 3, 6, 1))
+        self.assertEqual(second["later.example"], (2 + 1, 2 + 3, 2, 1))
+        self.assertEqual(self.ingest(), IngestSummary())
+        for domain in ("part.example", "later.example"):
+            self.assertEqual(self.numbers(domain), list(range(1, 6)))
+        rows = records(self.warehouse.read("runs")).where("domain = 'gamma.example'")
+        found = sorted((row.seq, row.entry) for row in rows.collect())
+        self.assertEqual(found, [(seq, self.entries[seq]) for seq in range(1, 15)])
+
+    entries = list(range(10, 30))
+    spans = ((1, 3), (2, 2), (7, 2), (1, 5), (11, 3), (6, 6), (14, 1))
+
+    def overlap(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Write a segment of runs that begin with these sequences and have so many records."""
+        lines = []
+        for first, count in spans:
+            journal = Journal("gamma.example")
+            journal.seq = first
+            journal.write(
+                RecordKind.RECEIVED, {"node": "orders"}, count,
+                entry=self.entries[first : first + count],
+            )  # fmt: skip
+            lines.append(journal.lines[0])
+        Journal("gamma.example").segment(self.journals, lines)
+
+
 class IngestTests(IngestCase):
     """Segments come once, whenever and however often they arrive."""
 
@@ -155,15 +305,6 @@ class IngestTests(IngestCase):
         self.journal.segment(self.journals)
         self.assertEqual(self.ingest(), IngestSummary(1, 2, 3, 0, 0))
         self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 9)))
-
-    def test_copies_and_parts(self) -> None:
-        """A segment that came in part comes whole later; its records count once, and copies not."""
-        path = self.journal.segment(self.journals, [*self.first[:2], self.first[2][:50]])
-        self.assertEqual(self.ingest(), IngestSummary(1, 2, 2, 0, 1))
-        path.write_bytes(b"".join(self.first))
-        self.journal.segment(self.journals / "copy", self.first + self.first[:1])
-        self.assertEqual(self.ingest(), IngestSummary(2, 1, 3, 6, 0))
-        self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 6)))
 
     def test_copies_together(self) -> None:
         """A line that two segments have counts for the same one, whichever is read first."""
@@ -179,27 +320,6 @@ class IngestTests(IngestCase):
             found.append([(row.seq, row.path.split("/")[-4]) for row in kept])
         self.assertEqual(len(found[0]), 3)
         self.assertEqual(*found)
-
-    def test_overlaps(self) -> None:
-        """Of runs that have records in common, among those that come together and those that are
-        there, each record is there once, with its own values."""
-        entries = list(range(10, 30))
-
-        def run(first: int, count: int) -> bytes:
-            journal = Journal("gamma.example")
-            journal.seq = first
-            journal.write(
-                RecordKind.RECEIVED, {"node": "orders"}, count, entry=entries[first : first + count]
-            )
-            return journal.lines[0]
-
-        spans = [(1, 3), (2, 2), (7, 2), (1, 5), (11, 3), (6, 6), (14, 1)]
-        for together in (spans[::2], spans[1::2]):
-            Journal("gamma.example").segment(self.journals, [run(*span) for span in together])
-            self.ingest()
-        rows = records(self.warehouse.read("runs")).where("domain = 'gamma.example'")
-        found = sorted((row.seq, row.entry) for row in rows.collect())
-        self.assertEqual(found, [(seq, entries[seq]) for seq in range(1, 15)])
 
     def test_nothing_there(self) -> None:
         """A table of which there is nothing has its columns, and no rows."""
@@ -217,50 +337,6 @@ class IngestTests(IngestCase):
         self.assertEqual(self.ingest(), IngestSummary())
         self.assertEqual(self.events(), [])
 
-    def test_rejects(self) -> None:
-        """What is no line is kept with its place, and the rest of the segment is taken."""
-        torn = [self.first[0], b"rubbish\n", self.first[1], self.first[2][:70]]
-        path = self.journal.segment(self.journals, torn)
-        self.assertEqual(self.ingest(), IngestSummary(1, 2, 2, 0, 2))
-        rows = self.warehouse.read("rejects").orderBy("line").collect()
-        self.assertEqual([(row.line, row.text) for row in rows], [
-            (2, "rubbish"), (4, self.first[2][:70].decode()),
-        ])  # fmt: skip
-        self.assertTrue(all(row.path.endswith(str(path)) for row in rows))
-        [segment] = self.warehouse.read("segments").collect()
-        self.assertEqual((segment.rejected, segment.records), (2, 2))
-
-    def test_no_place(self) -> None:
-        """What says a time or a domain that no folder can be named after is kept aside, and does
-        not keep everything else from coming in."""
-        for change in (
-            {"domain": "d" * 249}, {"domain": "a/b"}, {"domain": "\u00e4.example"},
-            {"time": -1}, {"time": 2**63 - 1}, {"time": 253_402_300_800_000_000},
-        ):  # fmt: skip
-            body = {**json.loads(self.first[0]), **change}
-            text = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
-            self.first.append(text.encode() + b"\n")
-        self.journal.segment(self.journals, self.first)
-        self.assertEqual(self.ingest(), IngestSummary(1, 3, 5, 0, 6))
-        reasons = {row.reason for row in self.warehouse.read("rejects").collect()}
-        self.assertEqual(reasons, {"'domain' is not a domain name", "'time' is out of range"})
-
-    def test_no_domain(self) -> None:
-        """A broker need not have a domain; its rows have one that says so, those too that an
-        earlier release took in, whose tables had a directory for each domain."""
-        nameless = Journal("")
-        nameless.receive(1, "orders")
-        nameless.segment(self.journals)
-        self.ingest()
-        runs = self.warehouse.read("runs").where("broker = 'mx1.'")
-        self.assertEqual([row.domain for row in runs.collect()], ["unknown"])
-        earlier = runs.withColumn("domain", F.lit(None).cast("string"))
-        change = self.warehouse.begin()
-        place = f"{self.warehouse.path(change)}/table=runs"
-        earlier.write.partitionBy("day", "domain").parquet(place)
-        rows = self.warehouse.read_parts("runs", self.warehouse.staged(change)).collect()
-        self.assertEqual([row.domain for row in rows], ["unknown"])
-
     def test_time_zone(self) -> None:
         """Days are UTC's; a session of another time zone writes nothing."""
         self.journal.segment(self.journals)
@@ -268,17 +344,6 @@ class IngestTests(IngestCase):
         self.addCleanup(self.spark.conf.set, "spark.sql.session.timeZone", "UTC")
         with self.assertRaisesRegex(ValueError, "Asia/Tokyo"):
             self.ingest()
-
-    def test_later_version(self) -> None:
-        """Lines of a later release wait in the rejects until a release reads them."""
-        later = self.first[2].replace(b'"v":1', b'"v":2')
-        self.journal.segment(self.journals, [*self.first[:2], later])
-        self.assertEqual(self.ingest(), IngestSummary(1, 2, 2, 0, 1))
-        self.assertEqual(self.ingest(), IngestSummary())
-        for module in (bronze, lines):
-            self.patch(module, "VERSION", 2)
-        self.assertEqual(self.ingest(), IngestSummary(1, 1, 3, 2, 0))
-        self.assertEqual(self.ingest(), IngestSummary())
 
     def test_in_steps(self) -> None:
         """Many segments are taken in several changes; the many pieces of a day that this makes
@@ -371,17 +436,6 @@ class ContradictionTests(IngestCase):
             [(1, "contradicts what is there: 1 of the records 3 to 3"),
              (2, "contradicts what is there: 1 of the records 3 to 3")],
         )  # fmt: skip
-
-    def test_places_with_odd_names(self) -> None:
-        """Lines of a folder whose name is a pattern, and written otherwise in a URI, are found."""
-        self.journals = self.directory.absolute() / "a {b}, [c]+%20ö*"
-        lines = [self.first[0], b"rubbish\n", *self.first[1:]]
-        path = self.journal.segment(self.journals, lines)
-        self.assertEqual(self.ingest(), IngestSummary(1, 3, 5, 0, 1))
-        [row] = self.warehouse.read("rejects").collect()
-        self.assertEqual((row.line, row.text), (2, "rubbish"))
-        self.assertTrue(row.path.endswith(str(path)), row.path)
-        self.assertEqual(self.ingest(), IngestSummary())
 
 
 class CrashTests(IngestCase):
