@@ -10,11 +10,14 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.cli.main import amqproute
 from amqproute.journal.export import export
 from amqproute.journal.record import RecordKind
 from amqproute.journal.segments import read_head
+from tests.integration.support import Daemon, Wire, message
 from tests.pipeline.journals import Journal, handed_on
 from tests.pipeline.support import MISSING, SparkCase
 
@@ -287,3 +290,42 @@ class NightTests(ChainCase):
         self.assertEqual((ingested.rejected, ingested.tampered), (0, 0))
         runs = self.warehouse.read("runs")
         self.assertEqual(violations(runs, judged(runs, hops(runs))).count(), 0)
+
+
+class DaemonTests(SparkCase):
+    """In the journal of a daemon."""
+
+    def test_exit_code(self) -> None:
+        """Of its journal each line counts; of a copy with another digest ``run`` says so."""
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        daemon = Daemon("alpha.example", changes={"nodes": [{"name": "orders"}]})
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        with Wire(daemon.plain) as wire:
+            names = [f"m{number}" for number in range(3)]
+            payloads = [message(b"x", "orders@alpha.example", message_id=name) for name in names]
+            wire.publish("orders@alpha.example", payloads)
+        with Wire(daemon.plain) as wire:
+            wire.consume("orders", 3)
+        daemon.stop()
+        journal = daemon.directory / "state" / "journal"
+        clean = ingest(Warehouse(self.spark, folder / "clean"), [journal])
+        self.assertGreater(clean.records, 6)
+        self.assertEqual((clean.rejected, clean.tampered), (0, 0))
+        forged = 0
+        for path in journal.glob("*/*.jsonl"):
+            copy = folder / "copy" / path.relative_to(journal)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            octets = path.read_bytes()
+            at = octets.find(b'"digest":', octets.find(b'"kind":"received"'))
+            if b'"kind":"received"' in octets and at > 0:
+                place = octets.index(b'"', at + len(b'"digest":')) + 1
+                digit = b"1" if octets[place : place + 1] == b"0" else b"0"
+                octets = octets[:place] + digit + octets[place + 1 :]
+                forged += 1
+            copy.write_bytes(octets)
+        self.assertEqual(forged, 1)
+        command = ["run", "--journal", folder / "copy", "--warehouse", folder / "forged"]
+        result = CliRunner().invoke(amqproute, ["pipeline", *map(str, command)])
+        self.assertEqual(result.exit_code, 1, result.output)
+        self.assertIn("1 line of a journal was altered", result.stderr)
