@@ -158,3 +158,6 @@ class WheelTests(SynchronousTestCase):
         self.assertIn("amqproute/py.typed", names)
         sources = {str(path.relative_to(ROOT)) for path in (ROOT / "amqproute").rglob("*.py")}
         self.assertEqual(sources - names, set(), "in the sources, not in the wheel")
+        pages = (ROOT / "amqproute/dashboard").glob("*/*.*")
+        shown = {str(path.relative_to(ROOT)) for path in pages if path.suffix != ".pyc"}
+        self.assertEqual(shown - names, set(), "pages, styles and scripts not in the wheel")
