@@ -7,8 +7,8 @@ D durability and lifetime, E errors, N nodes, G management, S subscribing and co
 W the worked examples, X transactions, C distributed transactions, K conflicts between sources. A
 row has a clause that says what its tests show, and their dotted names; or the reason why there is
 nothing to prove.
-The rows for 0-9 and 0-9-1 stand in `tests.requirements_amqp09`, those of its classes file and
-message in `tests.requirements_file_message`.
+The rows for 0-9 and 0-9-1 stand in `tests.requirements_amqp09`, those of the classes that only 0-9
+has in `tests.requirements_file_message` and `tests.requirements_amqp09_classes`.
 `tests.test_requirements` holds this file to the tests that exist.
 """
 
@@ -18,6 +18,7 @@ from typing import Final
 
 from tests.proofs import Proof, Unproved
 from tests.requirements_amqp09 import PROVED_09
+from tests.requirements_amqp09_classes import PROVED_CLASSES
 from tests.requirements_file_message import PROVED_FILE_MESSAGE
 
 PROVED: Final[dict[str, Proof | Unproved]] = {
@@ -3071,6 +3072,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
 
 PROVED.update(PROVED_09)
 PROVED.update(PROVED_FILE_MESSAGE)
+PROVED.update(PROVED_CLASSES)
 
 
 def table() -> str:

@@ -317,12 +317,6 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
         f"{_C}.MethodTests.test_recover_in_0_9_1",
     ),
     "09-TX-05": Proof("commit and rollback without select close the channel with 406", _VIOLATIONS),
-    "09-DTX-03": Proof("dtx.start without select closes the channel with 406", _VIOLATIONS),
-    "09-DTX-04": Proof("dtx.start behind a publish or a consume: 406", _VIOLATIONS),
-    "09-TUN-02": Proof(
-        "request comes with content and the class's own properties",
-        f"{_C}.ContentTests.test_other_classes",
-    ),
     # ------------------------------------------------------------------------------- fields
     "09-X-01": Proof(
         "a tag of another channel is unknown: 406", f"{_D}.SettlementTests.test_other_channel"
@@ -361,7 +355,8 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
         _VIOLATIONS,
     ),
     "09-X-111": Proof(
-        "methods of classes that a version lacks: 540", f"{_C}.ViolationTests.test_removed"
+        "classes that a version lacks: 503; methods that it lacks: 540",
+        f"{_C}.ViolationTests.test_removed",
     ),
     # --------------------------------------------------------------------------------- wire
     "09-W-01": Proof(
@@ -1134,10 +1129,6 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
         "a message that goes on has less time to live by what it was held",
         f"{_RULES}.ConnectionRuleTests.test_time_held",
     ),
-    "09-QUEUE-01": Unproved(
-        "other content classes are not offered: queues have class basic and AMQP 1.0"
-    ),
-    "09-QUEUE-02": Unproved("the other content classes are not offered yet"),
     "09-QUEUE-03": Proof(
         "a queue gets from an exchange only what comes behind its binding",
         f"{_RULES}.QueueRuleTests.test_nothing_before_a_binding",
@@ -1309,9 +1300,6 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
         f"{_REALMS}.RequestTests.test_granted",
         f"{_REALMS}.RequestTests.test_numbers_go_round",
         f"{_REALMS}.UseTests.test_no_ticket",
-    ),
-    "09-X-113": Unproved(
-        "the optional classes are not offered yet, and channel.resume is refused with 540"
     ),
     "09-X-114": Proof(
         "names of 127 octets are taken in 0-9, longer ones are not",

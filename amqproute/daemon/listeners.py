@@ -15,6 +15,7 @@ from amqproute.config.schema import Config
 from amqproute.daemon.peer_assembly import product
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
+from amqproute.frontends.amqp09.class_registry import offered_classes
 from amqproute.frontends.amqp09.frontend09 import Frontend09
 from amqproute.frontends.amqp09.log_in_exchange import offered_mechanisms
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
@@ -154,6 +155,7 @@ def settings09(
             }
         ),
         capabilities=CAPABILITIES_09,
+        classes=offered_classes(config.distributed_transactions.enabled),
         channel_max=limits.max_sessions if limits.max_sessions < 65536 else 65535,
         frame_max=max(FRAME_MIN_SIZE, limits.max_frame_size),
         heartbeat=min(65535, max(1, int(limits.idle_timeout))),

@@ -8,10 +8,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Rule
-from amqproute.broker.xa_registry import BranchLimits, BranchRegistry
 from amqproute.broker.xa_states import Xa
 from amqproute.services.management_node import MANAGEMENT
-from amqproute.services.xa_node import DTX_COORDINATOR, XaNode, register
+from amqproute.services.xa_node import DTX_COORDINATOR
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Described, Int, Symbol, ULong
@@ -26,6 +25,7 @@ from tests.conformance.frame_broker import (
     section,
     section_of,
 )
+from tests.support.branches import with_branches
 
 ANN = Principal("user", "ann")
 BOB = Principal("user", "bob")
@@ -107,20 +107,7 @@ class DistributedCase(SynchronousTestCase):
         self.world = Network()
         self.house = self.world.house(nodes=["q", "r"], access=RULES)
         house = self.house
-        allows = house.transfer.rules.allows
-        self.branches = BranchRegistry(
-            house.shared.transactions,
-            house.broker,
-            house.store,
-            self.world.now_ms,
-            house.shared.nodes.target,
-            house.relay.admit,
-            lambda principal: allows(principal, "manage", DTX_COORDINATOR),
-            BranchLimits(),
-        )
-        services = house.broker.services
-        services[DTX_COORDINATOR] = XaNode(house.broker, self.branches, allows)
-        register(services[MANAGEMENT], self.branches)
+        self.branches = with_branches(house)
         self.manager = Requester(house)
         self.app = house.client(ANN).ready("application")
         self.app.sender("r", 0)

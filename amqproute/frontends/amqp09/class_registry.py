@@ -14,6 +14,7 @@ from amqproute.frontends.amqp09.stream_methods import StreamMethods
 from amqproute.frontends.amqp09.transaction_methods import TransactionMethods
 from amqproute.frontends.amqp09.tunnel_methods import TunnelMethods
 from amqproute.wire.amqp09.methods import (
+    METHODS,
     DtxSelect,
     FileProperties,
     MessageTransfer,
@@ -21,7 +22,7 @@ from amqproute.wire.amqp09.methods import (
     TunnelProperties,
 )
 
-__all__ = ["CLASSES"]
+__all__ = ["CLASSES", "offered_classes"]
 
 CLASSES: Final[Mapping[int, Callable[[TransactionMethods], ClassMethods]]] = {
     FileProperties.class_id: FileMethods,
@@ -31,3 +32,17 @@ CLASSES: Final[Mapping[int, Callable[[TransactionMethods], ClassMethods]]] = {
     TunnelProperties.class_id: TunnelMethods,
 }
 """Makes the object of a class for a channel, by the id of the class."""
+
+
+def offered_classes(has_branches: bool) -> tuple[str, ...]:
+    """Return the names of the classes that clients of 0-9 can use.
+
+    Args:
+        has_branches: distributed transactions are switched on.
+    """
+    ids = {kind.traits.class_id: kind.traits.name.partition(".")[0] for kind in METHODS.values()}
+    return tuple(
+        ids[class_id]
+        for class_id in sorted(CLASSES)
+        if has_branches or class_id != DtxSelect.traits.class_id
+    )

@@ -31,6 +31,8 @@ class Connection09Settings:
         locales: a server's, or the one that a client chooses.
         properties: server-properties or client-properties, without ``capabilities``.
         capabilities: the properties in ``capabilities`` that are true (09-W-70).
+        classes: a server's: the classes, of those that 0-9-1 has removed, that clients of 0-9 can
+            use; these are told by the property ``classes``.
         virtual_host: the client's.
         channel_max: the highest channel; 1 to 65535.
         frame_max: octets of the largest frame, `FRAME_MIN_SIZE` or more.
@@ -52,6 +54,7 @@ class Connection09Settings:
     locales: Sequence[str] = ("en_US",)
     properties: Mapping[str, FieldValue] = field(default_factory=FieldTable)
     capabilities: Sequence[str] = ()
+    classes: Sequence[str] = ()
     virtual_host: str = "/"
     channel_max: int = 2047
     frame_max: int = 131072
@@ -72,13 +75,21 @@ class Connection09Settings:
             raise ValueError("heartbeat is 0 to 65535")
         if not self.locales:
             raise ValueError("at least one locale is needed")
-        size = len(self.table().octets) + len(" ".join((*self.mechanisms, *self.locales)))
+        size = len(self.table(ProtocolVersion.V0_9).octets) + len(
+            " ".join((*self.mechanisms, *self.locales))
+        )
         if self.role == "server" and size > FRAME_MIN_SIZE - 64:
             raise ValueError("the start method does not fit into a frame")
 
-    def table(self) -> FieldTable:
-        """Return the properties including the capabilities."""
+    def table(self, version: ProtocolVersion) -> FieldTable:
+        """Return the properties for a peer, including the capabilities.
+
+        Args:
+            version: the one in use.
+        """
         values = dict(self.properties)
+        if self.classes and version is ProtocolVersion.V0_9:
+            values["classes"] = " ".join(self.classes)
         if self.capabilities:
             values["capabilities"] = FieldTable(dict.fromkeys(self.capabilities, True))
         return FieldTable(values)

@@ -321,7 +321,7 @@ class Handshake(ABC):
         self._turn(HandshakeStage.RESPOND, HandshakeStage.TUNE)
         self._write(
             ConnectionStartOk(
-                client_properties=self.settings.table(),
+                client_properties=self.settings.table(self.settings.version),
                 mechanism=mechanism,
                 response=response,
                 locale=self.settings.locales[0],
@@ -462,7 +462,7 @@ class Handshake(ABC):
             ConnectionStart(
                 version_major=0,
                 version_minor=9,
-                server_properties=settings.table(),
+                server_properties=settings.table(self.version),
                 mechanisms=" ".join(settings.mechanisms).encode(),
                 locales=" ".join(settings.locales).encode(),
             )

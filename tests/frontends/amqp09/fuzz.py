@@ -15,11 +15,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, globalLogPublisher
 
+from amqproute.broker.xa_states import Xid
 from amqproute.store.staging_ledger import StagingTerms
 from tests.conformance.frame_broker import FrameBroker, Network
 from tests.frontends.amqp09.fuzz_classes import CLASS_PIECES
+from tests.support.branches import with_branches
 from tests.support.client09 import Client09
 from tests.support.plain_amqp09 import frame_octets
 from tests.support.wire09 import V09, V091, call, content
@@ -72,6 +75,51 @@ def _publish(chance: random.Random, channel: int) -> bytes:
     )
 
 
+def _other_class(chance: random.Random, channel: int) -> bytes:
+    """Return a content of another class than basic."""
+    body = b"x" * chance.choice((0, 10, 1000, 5000))
+    pieces = chance.choice((100, 700, 4000))
+    if chance.random() < 0.5:
+        return content(
+            channel,
+            "stream.publish",
+            body,
+            {"priority": chance.randint(0, 255), "headers": [("k", "A", [])]},
+            pieces=pieces,
+            class_id=80,
+            exchange=chance.choice(("", "", "e", "amq.fanout")),
+            routing_key=chance.choice(("q", "one", "nowhere")),
+            mandatory=chance.randint(0, 1),
+            immediate=chance.randint(0, 1),
+        )
+    names = ("q", "one", "nowhere", "q@nowhere.test", "")
+    return content(
+        channel,
+        "tunnel.request",
+        body,
+        {"proxy-name": chance.choice(names), "broadcast": chance.randint(0, 1)},
+        pieces=pieces,
+        class_id=110,
+        meta_data=[("k", "F", [("a", "V", None)])][: chance.randint(0, 1)],
+    )
+
+
+def _stream_qos(chance: random.Random, channel: int) -> bytes:
+    values = [chance.choice((0, 1, 7, 5000)) for _ in range(3)]
+    return call(
+        channel,
+        "stream.qos",
+        prefetch_size=values[0],
+        prefetch_count=values[1],
+        consume_rate=values[2],
+        **{"global": chance.randint(0, 1)},
+    )
+
+
+def _start(chance: random.Random, channel: int) -> bytes:
+    return call(channel, "dtx.start", dtx_identifier=chance.choice(("1:aa:", "1:bb:00", "x", "")))
+
+
 def _plain(name: str, **arguments: Any) -> _Piece:
     return lambda _, channel: call(channel, name, **arguments)
 
@@ -104,6 +152,18 @@ PIECES: Final[Sequence[_Piece]] = (
     lambda *_: frame_octets(8, 0, b""),
 )
 
+STREAM_PIECES: Final[Sequence[_Piece]] = (
+    _other_class,
+    _other_class,
+    _stream_qos,
+    _start,
+    _plain("dtx.select"),
+    _plain("stream.consume", queue="q"),
+    _plain("stream.consume", queue="q", consumer_tag="s", nowait=1),
+    _plain("stream.cancel", consumer_tag="s"),
+)
+"""Of the classes stream, dtx and tunnel."""
+
 
 class StreamFuzz:
     """Streams against one broker.
@@ -129,12 +189,13 @@ class StreamFuzz:
         self.world = Network()
         house = self.world.house()
         house.store.staging.terms = StagingTerms(20_000, 40_000, 60_000, 3, 5)
+        self._branches = with_branches(house)
         return house
 
     def script(self, version: bytes) -> list[bytes]:
         """Return the frames of a client that does one thing after the other."""
         chance = self._chance
-        pieces = (*PIECES, *CLASS_PIECES) if version == V09 else PIECES
+        pieces = (*PIECES, *CLASS_PIECES, *STREAM_PIECES) if version == V09 else PIECES
         out = [call(number, "channel.open") for number in (1, 2)]
         for _ in range(chance.randint(1, 12)):
             out.append(chance.choice(pieces)(chance, chance.choice((1, 1, 1, 2, 3))))
@@ -208,6 +269,11 @@ class StreamFuzz:
         self.world.advance(chance.choice((0, 0, 0.1)))
         if not client.end.is_gone:
             client.hang_up()
+        for row in self._branches.rows():
+            owner, _, name = str(row["name"]).rpartition("/")
+            number, global_id, qualifier = name.split(".")
+            xid = Xid(int(number), bytes.fromhex(global_id), bytes.fromhex(qualifier))
+            Deferred.fromCoroutine(self._branches.rollback(owner, xid))
         self.world.advance(1.0)
         self.streams += 1
         self._check(house)
@@ -220,6 +286,8 @@ class StreamFuzz:
             "octets on their way": shared.partial_deliveries.draft_octets.used,
             "memory": shared.memory.used_bytes,
             "staged contents that are held": house.store.staging.held,
+            "branches": len(self._branches),
+            "held": sum(each.acquired for each in house.broker.nodes.values()),
             "consumers": sum(
                 len(getattr(getattr(each, "state", None), "consumers", ()) or ())
                 for each in house.broker.nodes.values()

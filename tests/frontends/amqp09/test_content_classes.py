@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.frontends.amqp09.class_registry import offered_classes
 from tests.conformance.frame_broker import Network
 from tests.support.client09 import Client09
 from tests.support.wire09 import V09, V091, call
@@ -111,3 +112,18 @@ class MixedQueueTests(SynchronousTestCase):
             client = self.connected()
             client.write(bytes((kind,)) + b"\0\1\0\0\0\0\xce")
             self.assertEqual(client.closes(), [("connection", 501)])
+
+
+class AnnouncementTests(SynchronousTestCase):
+    def test_server_properties(self) -> None:
+        """The classes are told to clients of 0-9 only; dtx where it is switched on."""
+        house = Network().house()
+        for version, expected in ((V09, b"stream tunnel"), (V091, None)):
+            client = Client09(house, version=version, classes=("stream", "tunnel"))
+            ((_, _, arguments),) = [
+                each for each in client.methods if each[1] == "connection.start"
+            ]
+            found = {name: value for name, _, value in arguments["server-properties"]}
+            self.assertEqual(found.get("classes"), expected)
+        self.assertEqual(set(offered_classes(True)) - set(offered_classes(False)), {"dtx"})
+        self.assertLessEqual({"stream", "tunnel"}, set(offered_classes(False)))

@@ -53,6 +53,15 @@ PHRASES = (
     call(1, "tx.select"),
     call(1, "tx.commit"),
     call(1, "tx.rollback"),
+    content(1, "stream.publish", b"6", class_id=80, routing_key="x", mandatory=1),
+    content(1, "stream.publish", b"7", class_id=80, exchange="e", routing_key="k", immediate=1),
+    content(1, "tunnel.request", b"8", {"proxy-name": "x", "broadcast": 1}, class_id=110),
+    content(1, "tunnel.request", b"9", {"proxy-name": "z@b.test"}, class_id=110),
+    call(1, "stream.consume", queue="x", consumer_tag="s"),
+    call(1, "stream.consume", queue="y"),
+    call(1, "stream.cancel", consumer_tag="s"),
+    call(1, "stream.qos", prefetch_count=1, consume_rate=10),
+    call(1, "stream.qos", prefetch_size=1),
     call(0, "connection.close", reply_code=200),
 )
 SEQUENCES = 300
