@@ -8,14 +8,18 @@ whatever else is asked for is answered with XA_RBROLLBACK, or XA_RBTIMEOUT if it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from amqproute.broker.commit_batch import Batch
-from amqproute.broker.local_transaction import Posting, Transaction
+from amqproute.broker.local_transaction import Posting, PutTarget, Transaction
 from amqproute.broker.priority_queues import queue_of_key
 from amqproute.broker.queue import Queue
 from amqproute.broker.xa_record import ROWS, BranchRecord, StoredPosting, StoredRetirement
 from amqproute.broker.xa_states import OPEN, TABLE, BranchState, Xa, XaError, Xid
+
+ROUTED: Final = "routed_targets"
+"""Attribute of a posting's target that stands for several: these."""
 
 
 class RecoveryRemainder:
@@ -31,6 +35,15 @@ class RecoveryRemainder:
     def __init__(self) -> None:
         self.strayed: dict[str, set[int]] = {}
         self.missing: dict[Queue, int] = {}
+
+
+def targets_of(posting: Posting) -> Sequence[PutTarget]:
+    """Return what a posting puts on: one target, or all those that its target stands for.
+
+    Those are what a record names: a decision about a route is not made again after a restart.
+    """
+    routed: Sequence[PutTarget] | None = getattr(posting.target, ROUTED, None)
+    return (posting.target,) if routed is None else routed
 
 
 class Branch:
@@ -107,8 +120,9 @@ class Branch:
         if self.transaction is not None:
             return {
                 *(
-                    getattr(each.target, "rows", each.target.name)
+                    getattr(target, "rows", target.name)
                     for each in self.transaction.postings
+                    for target in targets_of(each)
                 ),
                 *(queue_of_key(each.entry.line.key) for each in self.transaction.retirements),
             }
@@ -164,7 +178,7 @@ def record_of(
     transaction: Transaction,
     batch: Batch,
     next_id: Callable[[], int],
-    lasts: Callable[[Posting], bool],
+    lasts: Callable[[PutTarget], bool],
 ) -> BranchRecord:
     """Return what has to be kept of a branch that is being prepared.
 
@@ -173,13 +187,13 @@ def record_of(
         transaction: what it contains.
         batch: gets rows for the posted messages.
         next_id: gives ids for them.
-        lasts: whether a posting's target outlives a restart.
+        lasts: whether a target outlives a restart.
     """
     record = BranchRecord(branch.owner, branch.xid, BranchState.PREPARED, branch.since_ms)
     record.places = {queue.rows: count for queue, count in branch.reserved.items()}
     for posting in transaction.postings:
-        if lasts(posting):
-            target, origin, message = posting.target, posting.origin, posting.message
+        origin, message = posting.origin, posting.message
+        for target in filter(lasts, targets_of(posting)):
             name = target.rows if isinstance(target, Queue) else target.name
             row = next_id()
             batch.transaction.enqueue(ROWS, row, message.encoded, batch.now_ms, 0, 0, message.rest)

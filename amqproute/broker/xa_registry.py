@@ -45,7 +45,7 @@ from amqproute.broker.commit_batch import Batch
 from amqproute.broker.entry_list import LOAD_BYTES, LOAD_MESSAGES
 from amqproute.broker.fair_shares import FairShares
 from amqproute.broker.local_transaction import (
-    Posting,
+    PutTarget,
     Transaction,
     TransactionLimits,
     TransactionStage,
@@ -576,8 +576,8 @@ class BranchRegistry:
                 asked.add(unresolved.hop)
                 await self._admit(unresolved.hop)
 
-    def _lasts(self, posting: Posting) -> bool:
-        return posting.target.name not in self._broker.dynamic
+    def _lasts(self, target: PutTarget) -> bool:
+        return target.name not in self._broker.dynamic
 
     def _note(self, branch: Branch, left: BranchState | None) -> Callable[[Batch], None]:
         """Return what takes a prepared branch's record away, or leaves a decision in its place."""

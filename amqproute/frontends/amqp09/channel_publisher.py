@@ -128,6 +128,15 @@ class RoutedTarget:
         self.targets = targets
         self.name = in_host(publisher.topology.host, exchange_node(exchange))
 
+    @property
+    def routed_targets(self) -> Sequence[ITarget]:
+        """Those that outlive a restart (`amqproute.broker.xa_branch.ROUTED`)."""
+        return [
+            each
+            for each in self.targets
+            if not (isinstance(each, Queue) and each.state.force_transient)
+        ]
+
     def space(self) -> int:
         """See `ITarget.space`."""
         return min(target.space() for target in self.targets)
