@@ -6,6 +6,10 @@ the same without it: histograms that count nothing, and no stages. The two alter
 medians of the pairs are shown, for messages one by one and in batches of 100; beside them the share
 of what a message costs a daemon in all (`--whole`, µs of CPU, from ``amqproute bench relay``).
 
+*Collecting*: processor time of a scrape of 10,000 queues in memory, in the reactor's thread and in
+that of the writer, and the longest piece of it between two chances to do something else. Garbage
+collections are off, as they nearly are in the daemon.
+
 *Scrapes*: a daemon with 10,000 queues is scraped again and again, while another connection asks for
 ``/livez`` without a pause: how long the answers take, how large they are, how long the event loop
 stood still by its own account, and how long the other connection waited at most, beside what it
@@ -15,6 +19,7 @@ waited while nobody scraped.
 from __future__ import annotations
 
 import argparse
+import gc
 import http.client
 import json
 import os
@@ -40,6 +45,9 @@ from amqproute.bucket_counts import BucketCounts
 from amqproute.entry import Entry
 from amqproute.journal.event import JournalEvent
 from amqproute.message import Message
+from amqproute.metrics.exposition import expose
+from amqproute.metrics.node_metrics import NodeMetrics
+from amqproute.metrics.snapshot import MetricsScope, MetricsSnapshot
 from amqproute.outcomes import Acceptance
 from amqproute.store.memory import MemoryStore
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
@@ -166,6 +174,56 @@ def cost(messages: int, runs: int, whole: float) -> list[str]:
         more = statistics.median(after - before for before, after in pairs)
         share = 100 * more / whole
         lines.append(f"| {batch} | {without:.2f} | {counted:.2f} | {more:+.2f} | {share:.2f} % |")
+    return lines
+
+
+def collecting(queues: int) -> list[str]:
+    """Measure the processor time of a scrape of many queues; return the lines of a table."""
+    clock = Clock()
+    store = MemoryStore(clock)
+    store.open()
+    clock.advance(0)
+
+    def now_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    broker = Broker(store, clock, now_ms, str)
+    names = [f"queue-{number:05}" for number in range(queues)]
+    broker.declare([NodeDeclaration(name, QueueLimits()) for name in names], {})
+    nodes = NodeMetrics(broker, now_ms, lambda: names[:500], tuple)
+    one = frozenset({"amqproute_node_messages"})
+    lines = [
+        "| answer | reactor's thread, ms | longest piece, ms | writer's thread, ms | KiB |",
+        "|---|---|---|---|---|",
+    ]
+    gc.disable()
+    for title, scope in (
+        ("`/metrics`", MetricsScope()),
+        ("`/metrics/detailed?family=amqproute_node_messages`", MetricsScope(True, one)),
+        ("`/metrics/detailed`", MetricsScope(True)),
+    ):
+        found = []
+        for _ in range(5):
+            snapshot = MetricsSnapshot(scope)
+            began = last = time.thread_time()
+            longest = 0.0
+            for source in (nodes.nodes, nodes.topics, nodes.hosts):
+                for _ in source(snapshot):
+                    now = time.thread_time()
+                    longest, last = max(longest, now - last), now
+            collected = time.thread_time()
+            _, text = expose(snapshot, "")
+            written = time.thread_time()
+            found.append((collected - began, longest, written - collected, len(text) // 1024))
+            gc.collect()
+        took, longest, wrote, size = (
+            statistics.median(column) for column in zip(*found, strict=True)
+        )
+        lines.append(
+            f"| {title} | {1000 * took:.0f} | {1000 * longest:.1f} | {1000 * wrote:.0f} "
+            f"| {size:.0f} |"
+        )
+    gc.enable()
     return lines
 
 
@@ -301,9 +359,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10, help="pairs of runs, and scrapes")
     parser.add_argument("--queues", type=int, default=QUEUES)
     parser.add_argument("--whole", type=float, default=34.0, help="µs of CPU of a message in all")
+    parser.add_argument("--no-daemon", action="store_true", help="processor times only")
     asked = parser.parse_args()
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} processors\n")
     print("\n".join(cost(asked.messages, asked.runs, asked.whole)), end="\n\n")
+    print("\n".join(collecting(asked.queues)), end="\n\n")
+    if asked.no_daemon:
+        return
     print("\n".join(scrapes(asked.runs, asked.queues)))
 
 

@@ -51,6 +51,8 @@ _TOPIC_FAMILIES: Final = (
         for name in ("published", "delivered", "dropped", "expired", "unroutable")
     ),
 )
+FOLDED_ROWS: Final = 500
+"""Rows that are added up at a time: half a millisecond."""
 OTHERS: Final = (OTHER, OTHER)
 """The labels of nodes that are not named."""
 
@@ -77,7 +79,7 @@ class ValueTable:
     ) -> None:
         self._columns = [snapshot.column(name) for name in families]
         self._largest = largest
-        self._sum: list[float] | None = None
+        self._rows: list[Sequence[float]] = []
 
     @property
     def is_wanted(self) -> bool:
@@ -92,19 +94,25 @@ class ValueTable:
 
     def sum_up(self, row: Sequence[float]) -> None:
         """Add a row to the sum."""
-        total = self._sum
-        if total is None:
-            self._sum = list(row)
-            return
-        largest = {place: max(total[place], row[place]) for place in self._largest}
-        self._sum = [one + other for one, other in zip(total, row, strict=True)]
-        for place, value in largest.items():
-            self._sum[place] = value
+        self._rows.append(row)
+        if len(self._rows) >= FOLDED_ROWS:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Replace rows by their sum: column by column, much faster than row by row."""
+        largest = self._largest
+        self._rows = [
+            tuple(
+                max(column) if place in largest else sum(column)
+                for place, column in enumerate(zip(*self._rows, strict=True))
+            )
+        ]
 
     def end(self, labels: tuple[str, ...]) -> None:
         """Add the sum, if there is one."""
-        if self._sum is not None:
-            self.name(labels, self._sum)
+        if self._rows:
+            self._fold()
+            self.name(labels, self._rows[0])
 
 
 def _counters(tally: QueueCounters) -> tuple[int, ...]:
@@ -231,22 +239,27 @@ class NodeMetrics:
         table.end((OTHER,))
 
 
+_EMPTY: Final = (0, 0, 0, 0, 0.0)
+"""What an empty queue holds: most of many queues are empty."""
+
+
 def _is_general(scope: MetricsScope) -> bool:
     """Tell whether more is wanted than single nodes or peers."""
     return not (scope.nodes or scope.peers)
 
 
 def _queue_row(queue: Queue, now_ms: int) -> tuple[float, ...]:
-    return (
-        queue.depth,
-        queue.acquired,
-        queue.deferred,
-        queue.resident_bytes + queue.paged_bytes + queue.filed_bytes,
-        age_seconds(queue.oldest_arrival_ms, now_ms),
-        queue.consumers,
-        queue.state.is_full,
-        *_counters(queue.tally),
-    )
+    depth = queue.depth
+    held: tuple[float, ...] = _EMPTY
+    if depth:
+        held = (
+            depth,
+            queue.acquired,
+            queue.deferred,
+            queue.resident_bytes + queue.paged_bytes + queue.filed_bytes,
+            age_seconds(queue.oldest_arrival_ms, now_ms),
+        )
+    return (*held, queue.consumers, queue.state.is_full, *_counters(queue.tally))
 
 
 def _topic_row(topic: Topic) -> tuple[float, ...]:
