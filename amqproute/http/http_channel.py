@@ -307,7 +307,7 @@ class _WebRequest(http.Request):
             raise HttpProblem(415, words, headers=[("Accept-Encoding", "identity")])
         assert self.content is not None
         return HttpRequest(
-            self.method.decode("ascii", "replace").upper(),
+            self.method.decode("ascii", "replace"),
             path.decode("ascii", "replace"),
             _segments(path),
             _query(query),

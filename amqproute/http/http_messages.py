@@ -66,7 +66,7 @@ class HttpRequest:
     """A request.
 
     Attributes:
-        method: in upper case.
+        method: as sent; methods are told apart by case (RFC 9110 §9.1).
         path: as sent, without the query.
         segments: the path's parts, decoded; a part may contain a slash.
         query: the values of each parameter of the query.

@@ -36,6 +36,7 @@ VARYING = frozenset(
         "hold",
         "made-by",
         "here",
+        "records",
     }
 )
 """Attributes that two requests cannot have in common."""
