@@ -14,6 +14,7 @@ NOT_HELD = (
     "bench relay", "demo",  # measurements
     "doctor", "health",  # of this machine, its disk too: `tests.integration.test_monitoring`
     "pipeline ",  # with Spark: `tests.pipeline`
+    "token ",  # with a secret: `tests.cli.test_token`
     "store quarantine release",  # of a damaged store: `tests.integration.test_damaged_store`
 )  # fmt: skip
 """Commands with ``--json`` whose output no golden file has, by how they begin, and why."""
