@@ -39,11 +39,18 @@ class TesterTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.patch(peer_tester, "PeerTest", WaitingTest)
         self.patch(WaitingTest, "waiting", [])
+        self.addCleanup(self.finish)
         self.source = self.asked(Answer(200, "forgotten", {}))
         config = Config.model_construct()
         # The reactor and the configuration are for tests that really run.
         clock: object = Clock()
         self.tester = DaemonPeerTester(lambda: config, clock, tuple)  # type: ignore[arg-type]
+
+    def finish(self) -> None:
+        """End the tests that run."""
+        for each in WaitingTest.waiting:
+            if not each.called:
+                each.callback(None)
 
     def asked(self, answer: Answer) -> SampleSource:
         answers: Mapping[str, Answer] = {"FORGET": answer}

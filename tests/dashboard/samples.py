@@ -522,6 +522,7 @@ def on_fire() -> tuple[SampleSource, SampleView]:
             "class": "host, retry", "failed-attempts": 41, "next-attempt-ms": NOW_MS + 340_000,
             "places": failing["attempts"], "tries": 41, "holds": [],
         }),
+        "PURGE": Answer(200, "40112 messages would be deleted", {"messages": 40_112}),
         "DELETE-MESSAGES": Answer(200, "48212 messages", {
             "messages": 48_212, "bytes": 88_000_000, "queues": [f"{RELAY}beta.example"],
             "samples": [message(n, f"{RELAY}beta.example") for n in range(9000, 9005)],
