@@ -237,11 +237,11 @@ class TouchedTests(SparkCase):
         alpha = self.journals[0]
         self.remade: list[dict[str, list[int]]] = []
         self.sent(1, DAY - 10)
-        nights = [[alpha.segment(self.folder / "all")]]
+        first = [alpha.segment(self.folder / "all")]
         self.over(1, DAY + 10)
-        for day in (1, 2):
-            nights.append([journal.segment(self.folder / "all") for journal in self.journals])
-            self.at_night(day + 1)
+        first += [journal.segment(self.folder / "all") for journal in self.journals]
+        self.at_night(2)
+        nights = [first, [journal.segment(self.folder / "all") for journal in self.journals]]
         warehouse = self.made("grown", nights)
         went = warehouse.read("volumes").where("domain = 'alpha.example' AND direction = 'out'")
         self.assertEqual([(row.day, row.messages) for row in went.collect()], [(FIRST + ONE, 1)])

@@ -6,11 +6,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shutil
 import socket
 import tempfile
 import threading
 import time
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +20,12 @@ from click.testing import CliRunner
 
 from amqproute.cli.main import amqproute
 from amqproute.journal.reader import verify
-from amqproute.journal.record import JournalRecord, RecordKind, read_line
+from amqproute.journal.record import END_OF_SEQ, JournalRecord, RecordKind, read_line
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10 import engine_events as ev
 from tests.integration.support import Daemon, Wire, Zone, free_ports, message, until
 from tests.pipeline.support import MISSING, SparkCase
-from tests.pipeline.tampering import tampered
+from tests.pipeline.tampering import forged, over_days, records_of, tampered
 from tests.support.patience import PATIENCE
 
 if TYPE_CHECKING or not MISSING:
@@ -103,6 +105,19 @@ def short_lived(payload: bytes, milliseconds: int) -> bytes:
     """Give a message of `message` a time to live."""
     cut = sections.locate(payload).header_end
     return codec.encode(spec.Header(durable=True, ttl=milliseconds)) + payload[cut:]
+
+
+MOST = (1 << 63) - 1
+
+
+def impossible(each: JournalRecord) -> list[JournalRecord]:
+    """Return records beside one, none of which a journal can have."""
+    received = replace(each, kind=RecordKind.RECEIVED, node="orders", entry=7001)
+    return [
+        replace(received, size=MOST),
+        replace(received, bare_size=-1),
+        replace(each, kind=RecordKind.DEFERRED, node="orders", count=MOST),
+    ]
 
 
 class RealJournalTests(SparkCase):
@@ -290,7 +305,8 @@ class RealJournalTests(SparkCase):
 
     def check_tampered(self, entries: DataFrame) -> None:
         """What was removed, changed, doubled or made up between two brokers, or within one, is told
-        by `run`; so is a line that is of a year to come."""
+        by `run`; so are lines of a year to come, of impossible numbers, changed with their hashes
+        or without, and of a segment made up. Nobody is blamed for a day that is missing."""
         rows = entries.where("message_id LIKE 'down-%' OR message_id = 'far-0'").collect()
         there = {row.entry: row.message_id for row in rows if row.domain == "beta.example"}
         here = {row.entry: row.message_id for row in rows if row.domain == "alpha.example"}
@@ -315,14 +331,16 @@ class RealJournalTests(SparkCase):
             if (name, each.kind) in twice:
                 return [each, each]
             if each.kind == RecordKind.STOCK and each.node is None:
-                return [replace(each, node="orders", ranges=str(again), count=1), each]
+                ranges = f"{again} x 7-5 9-{MOST} 99999999999999999999"
+                return [replace(each, node="orders", ranges=ranges, count=1), each]
             return [each]
 
         twice = {("down-6", RecordKind.DELIVERED), ("down-7", RecordKind.RECEIVED)}
 
         def at_gamma(each: JournalRecord) -> list[JournalRecord]:
             years = 4 if each.entry == late and each.time == far else 0
-            return [replace(each, time=each.time + years * 365 * 86_400_000_000)]
+            left = replace(each, time=each.time + years * 365 * 86_400_000_000)
+            return [left] if each.kind != RecordKind.STOP else [*impossible(each), left]
 
         def at_alpha(each: JournalRecord) -> list[JournalRecord]:
             name = here.get(each.entry or 0)
@@ -336,6 +354,11 @@ class RealJournalTests(SparkCase):
                 journal = tampered(journal, self.folder / daemon.name, change)
             self.assertIsNone(verify(journal)[0].flaw)
             arguments += ["--journal", str(journal)]
+        # What `verify` would tell of its own journal.
+        self.contradict(self.folder / "alpha.example")
+        forged(self.folder / "gamma.example")
+        today = date.fromisoformat(self.a_day_missing().parent.name)
+        arguments += [f"--journal={self.folder / name}" for name in ("copy", "missing")]
         result = CliRunner().invoke(amqproute, ["pipeline", *arguments])
         self.assertEqual(result.exit_code, 1, result.output)
         said = json.loads(result.stdout)
@@ -343,10 +366,15 @@ class RealJournalTests(SparkCase):
         self.assertEqual(sum(day["not-accounted-for"] for day in days), 5)
         self.assertEqual(sum(day["contradicted"] for day in days), 5)
         self.assertEqual(sum(day["fates"]["lost"] for day in days), 3)
-        self.assertEqual(said["taken"]["rejected"], 1)
+        refused = {name: said["taken"][name] for name in ("rejected", "contradicting", "tampered")}
+        self.assertEqual(refused, {"rejected": 8, "contradicting": 1, "tampered": 2})
         heads = {head["words"] for day in days for head in day["headline"]}
         self.assertIn("Journals have gaps: events in them are unknown", heads)
-        self.assertIn("1 unreadable line", heads)
+        # Of the last day, and of the first of the journal of three.
+        self.assertLessEqual({"4 unreadable lines", "1 unreadable line"}, heads)
+        self.assertIn("3 lines of journals were altered", heads)
+        [page] = [day["page"] for day in days if day["first"] == today.isoformat()]
+        self.check_missing(today, Path(page).read_text())
         wrong = Warehouse(self.spark, self.folder / "changed").read("violations").collect()
         self.assertEqual(
             {(row.what, row.message_id, row.domain, row.hidden) for row in wrong},
@@ -363,8 +391,57 @@ class RealJournalTests(SparkCase):
                 ("came back", "down-8", "beta.example", False),
                 ("lost on the wire", "far-0", "alpha.example", True),
                 ("unexplained", None, "gamma.example", True),
+                ("contradicting", None, "alpha.example", False),
+                ("tampered", None, "gamma.example", False),
+                # Nothing that an altered line says is believed.
+                ("tampered", None, "unknown", False),
             },
         )
+
+    def contradict(self, journal: Path) -> None:
+        """Write a copy of the last segment of a journal, in which the broker stops otherwise."""
+
+        def change(each: JournalRecord) -> list[JournalRecord]:
+            return [replace(each, words="otherwise")] if each.kind == RecordKind.STOP else [each]
+
+        copy = tampered(journal, self.folder / "copy", change)
+        for path in copy.glob("*/*.jsonl"):
+            if not any(each.kind == RecordKind.STOP for each in records_of(path)):
+                path.unlink()
+
+    def a_day_missing(self) -> Path:
+        """Write a journal of three days with what a daemon says of itself, without the second day,
+        change a digest of the last, and return its segment."""
+        journal = self.alpha.directory / "state" / "journal"
+        own = (RecordKind.START, RecordKind.CONFIGURED, RecordKind.STOCK, RecordKind.STOP)
+        named = {"journal": "d" * 16, "broker": "mx1.delta.example", "domain": "delta.example"}
+        records = [
+            replace(each, **named, stream="store-delta")
+            for path in sorted(journal.glob("*/*.jsonl"), key=lambda path: path.name)
+            for each in records_of(path)
+            if each.kind in own and each.node is None
+        ]
+        told = next(each for each in records if each.digest is not None)
+        others = [each for each in records if each is not told][:2]
+        # What `verify` tells of its own journal: a number that leaves out all others.
+        far = replace(others[0], seq=END_OF_SEQ - 9)
+        _, missing, last = over_days([*others, told, far], 3, self.folder / "missing")
+        shutil.rmtree(missing.parent)
+        assert told.digest is not None
+        digit = b"1" if told.digest[0] == "0" else b"0"
+        octets, known = last.read_bytes(), f'"{told.digest}'.encode()
+        self.assertEqual(octets.count(known), 1)
+        last.write_bytes(octets.replace(known, b'"' + digit + known[2:]))
+        return last
+
+    def check_missing(self, today: date, page: str) -> None:
+        """The records of the day are told to be missing."""
+        runs = Warehouse(self.spark, self.folder / "changed").read("runs")
+        gaps = holes(runs.where("domain = 'delta.example'")).where("reason = 'missing'").collect()
+        self.assertEqual(len(gaps), 1)
+        self.assertGreater(gaps[0].until_us - gaps[0].from_us, 86_400_000_000)
+        self.assertIn("mx1.delta.example", page)
+        self.assertNotIn(today - timedelta(1), {row.day for row in runs.select("day").collect()})
 
     def check_bills(self, entries: DataFrame) -> None:
         """Two partners count the same octets, those that the clients sent, whatever each stores."""
