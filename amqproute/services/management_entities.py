@@ -96,7 +96,7 @@ _QUEUE_ATTRIBUTES: Final = (
     "name text, type text, kind text, virtual-host text?, depth number, available number, "
     "acquired number, deferred number, consumers number, resident number, bytes number, "
     "oldest-age-ms number?, enqueued number, dequeued number, released number, rejected number, "
-    "expired number, dead-lettered number, loaded number"
+    "expired number, dead-lettered number, loaded number, stream-lost number?"
 )
 _TOPIC_ATTRIBUTES: Final = (
     "name text, type text, kind text, virtual-host text?, depth number, available number, "
