@@ -283,6 +283,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         published: list[PublishedContent] = []
         done: list[PublishedContent] = []
         refused: list[PublishedContent] = []
+        untaken: list[PublishedContent] = []  # the channel ends before them
         self._uncommitted += len(deliveries)
         was_open = self._owner.channel.is_open
         self._plans = {} if len(deliveries) > 1 else None
@@ -312,12 +313,13 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
                 refused.append(delivery)
             except (AmqpError, TopologyFault) as error:
                 self._owner.refuse(error, delivery.publish.original.method)
-                self._uncommitted -= 1
+                untaken.append(delivery)
             if was_open and not self._owner.channel.is_open:
-                self._uncommitted -= len(deliveries) - place - 1
+                untaken += deliveries[place + 1 :]
                 break  # what comes behind is not taken (09-CHAN-17)
         self._plans = None
         self._uncommitted -= len(done) + len(refused)
+        self._drop(untaken)
         self._confirm(done)
         self._confirm(refused, is_taken=False)
         return published
@@ -542,6 +544,8 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         transaction: Transaction | None = self._owner.transaction()
         if transaction is not None:
             target = RoutedTarget(self, exchange, targets)
+            if isinstance(delivery.publish, ClassPublish):
+                delivery.publish.is_posted = True
             transaction.post(self, _Posted(delivery), target, message, origin)
             return
         account = origin.account
@@ -742,15 +746,19 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         """See `PublishingLink.wait_for`."""
         if not self._owner.channel.is_open:
             # Whoever wants confirms sends again what has none.
-            kept = [each for each in deliveries if each.settled]
-            self._uncommitted -= len(deliveries) - len(kept)
-            deliveries = kept
+            self._drop([each for each in deliveries if not each.settled])
+            deliveries = [each for each in deliveries if each.settled]
         super().wait_for(gate, deliveries)
         self._look()
 
     def drop_waiting(self) -> None:
         """The channel has gone: let go of what its client will send again."""
-        self._uncommitted -= len(self.waiting.take_failed(lambda each: not each.settled))
+        self._drop(self.waiting.take_failed(lambda each: not each.settled))
+
+    def _drop(self, deliveries: Sequence[PublishedContent]) -> None:
+        self._uncommitted -= len(deliveries)
+        if self._has_classes:  # which let go of what they have staged
+            answer_classes([each.publish for each in deliveries], False)
 
     # -- answers ---------------------------------------------------------------------------------
 

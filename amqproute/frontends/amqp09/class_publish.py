@@ -52,10 +52,11 @@ class ClassPublish(Publish):
 
     Attributes:
         is_awaited: the client waits for an answer: without one it will publish again.
+        is_posted: it was taken in a transaction, whose end its listener is told.
         error: why it was refused; None if it was not.
     """
 
-    __slots__ = ("_original", "error", "is_awaited", "listener")
+    __slots__ = ("_original", "error", "is_awaited", "is_posted", "listener")
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class ClassPublish(Publish):
         self._original = original
         self.listener = listener
         self.is_awaited = False
+        self.is_posted = False
         self.error: AmqpError | None = None
 
     @property

@@ -82,12 +82,14 @@ class _IncomingFile:
         publishes: those that wait for that.
         uses: publishes that are under way.
         is_published: one of them was taken.
+        is_posted: one of them was taken in a transaction.
     """
 
     __slots__ = (
         "content",
         "identifier",
         "is_complete",
+        "is_posted",
         "is_published",
         "publishes",
         "size",
@@ -104,6 +106,7 @@ class _IncomingFile:
         self.publishes: list[FilePublish] = []
         self.uses = 0
         self.is_published = False
+        self.is_posted = False
 
 
 class FilePublishing(ClassPublish):
@@ -417,12 +420,13 @@ class FileMethods(ClassMethods):
             file = each.file
             file.uses -= 1
             file.is_published |= error is None
+            file.is_posted |= each.is_posted
             if file.uses:
                 continue
             if not file.is_published:
                 if self.channel.is_ended:
                     file.content.release()
-            elif self.channel.transaction_is_open:
+            elif file.is_posted:
                 self._posted.append(file)
             else:
                 self._remove(file)

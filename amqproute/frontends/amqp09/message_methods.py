@@ -86,10 +86,12 @@ class _Reference:
         transfers: those that refer to it, with their answers.
         uses: of them, those that are being published.
         is_refused: one of them was refused.
+        is_posted: one of them was taken in a transaction.
     """
 
     __slots__ = (
         "content",
+        "is_posted",
         "is_refused",
         "is_saved",
         "name",
@@ -106,6 +108,7 @@ class _Reference:
         self.transfers: list[tuple[MessageTransfer, OrderedAnswer]] = []
         self.uses = 0
         self.is_refused = False
+        self.is_posted = False
 
 
 class _Asked(NamedTuple):
@@ -548,6 +551,7 @@ class MessageMethods(ClassMethods):
             reference = each.reference
             if reference is not None:
                 reference.is_refused |= error is not None
+                reference.is_posted |= each.is_posted
                 reference.uses -= 1
                 if not reference.uses:
                     self._used_up(reference)
@@ -558,7 +562,7 @@ class MessageMethods(ClassMethods):
         assert content is not None
         if reference.is_refused:
             content.release()  # for another try
-        elif self.channel.transaction_is_open:
+        elif reference.is_posted:
             self._posted.append(reference)
         else:
             content.remove()

@@ -116,11 +116,6 @@ class TransactionMethods(DeliveryMethods):
     def drop_parts(self) -> None:
         """Let go of a content of which no more parts come."""
 
-    @property
-    def transaction_is_open(self) -> bool:
-        """Whether what is published now waits for a commit."""
-        return self.channel.is_transacted
-
     def _commit(self, method: TxCommit, asked: tuple[NextHop, ...]) -> None:
         transaction = self._transaction
         if transaction is None:
