@@ -15,7 +15,7 @@ from tests.conformance.frame_broker import Network
 from tests.conformance.test_distributed import DistributedCase
 from tests.support.client09 import ANN, Client09
 from tests.support.plain_amqp09 import IDS, frames, header, method
-from tests.support.wire09 import V09, content
+from tests.support.wire09 import V09, call, content
 
 __all__ = ["SESSIONS", "rendered"]
 
@@ -143,10 +143,62 @@ def dtx() -> list[tuple[str, bytes]]:
     return passed
 
 
+def file() -> list[tuple[str, bytes]]:
+    """Stage a file that is cut after its first part, publish it, and have it delivered."""
+    house = Network().house(nodes=("q",))
+    client = RecordedClient(house, ANN, V09)
+    client.channel()
+    client.record()
+    client.ask("file.open", identifier="f1", content_size=8)
+    whole = content(1, "file.stage", b"cut here", {"filename": "f.txt"}, 4, class_id=70)
+    client.write(whole[:-12])
+    passed = client.passed
+    client.hang_up()
+    client = RecordedClient(house, ANN, V09)
+    client.channel()
+    client.passed = passed
+    client.ask("file.open", identifier="f1", content_size=8)
+    client.write(content(1, "file.stage", b"here", {"filename": "f.txt"}, class_id=70))
+    client.write(call(1, "file.publish", routing_key="q", identifier="f1"))
+    client.ask("file.consume", queue="q", consumer_tag="c")
+    client.write(call(1, "file.open-ok"))
+    client.write(call(1, "file.ack", delivery_tag=1))
+    client.ask("file.cancel", consumer_tag="c")
+    assert passed is not None
+    return passed
+
+
+def message() -> list[tuple[str, bytes]]:
+    """Transfer by reference, cut behind a checkpoint; then have it delivered inline."""
+    house = Network().house(nodes=("q",))
+    client = RecordedClient(house, ANN, V09)
+    client.channel()
+    client.record()
+    client.ask("message.open", reference=b"r")
+    client.ask("message.append", reference=b"r", bytes=b"cut ")
+    client.ask("message.checkpoint", reference=b"r", identifier="m1")
+    passed = client.passed
+    client.hang_up()
+    client = RecordedClient(house, ANN, V09)
+    client.channel()
+    client.passed = passed
+    client.ask("message.resume", reference=b"s", identifier="m1")
+    client.ask("message.append", reference=b"s", bytes=b"here")
+    body = (1, b"s")
+    client.ask("message.transfer", routing_key="q", delivery_mode=2, message_id="id", body=body)
+    client.ask("message.close", reference=b"s")
+    client.ask("message.get", queue="q", destination="d")
+    client.write(call(1, "message.ok"))
+    assert passed is not None
+    return passed
+
+
 SESSIONS: Final[Mapping[str, Callable[[], list[tuple[str, bytes]]]]] = {
     "stream": stream,
     "dtx": dtx,
     "tunnel": tunnel,
+    "file": file,
+    "message": message,
 }
 """By name, what passes in each session."""
 
