@@ -34,14 +34,14 @@ class StageTimes:
         self.answering = BucketCounts(SECONDS, _MICROSECOND)
 
     def observe(self, entries: Sequence[Entry], now_us: int) -> None:
-        """Count entries that were accepted at this time, microseconds since the epoch.
+        """Count entries, possibly none, accepted at this time, microseconds since the epoch.
 
         Entries are accepted in the order in which they came, so a run is judged by its ends
         (`BucketCounts.add_run`), and one by one only where these are far apart.
         """
-        first = entries[0]
-        if not first.sent_us:
+        if not entries or not entries[0].sent_us:
             return
+        first = entries[0]
         # Clocks are set back; a negative duration would make the sum shrink.
         waited = max(0, first.sent_us - 1000 * first.arrived_ms)
         answered = max(0, now_us - first.sent_us)

@@ -56,6 +56,11 @@ class StageTests(SynchronousTestCase):
         self.observe(0, 0, after_ms=5)
         self.assertEqual(self.times.waiting.cumulative()[-1], 0)
 
+    def test_none(self) -> None:
+        """A consumer that settles nothing adds nothing."""
+        self.observe(after_ms=5)
+        self.assertEqual(self.times.waiting.cumulative()[-1], 0)
+
     def test_clock_set_back(self) -> None:
         """A clock that was set back makes no sum shrink."""
         self.observe(-500, after_ms=-900)
