@@ -51,7 +51,7 @@ from amqproute.wire.amqp09.protocol_events import AckReceived, DeliveriesSettled
 from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.shapes import AmqpMethod
 
-__all__ = ["ConsumeMethod", "DeliveryMethods"]
+__all__ = ["ConsumeMethod", "DeliveryMethods", "give_back"]
 
 ConsumeMethod: TypeAlias = BasicConsume | FileConsume | MessageConsume | StreamConsume
 """A method that asks for a consumer."""
@@ -353,6 +353,15 @@ class DeliveryMethods(TopologyMethods):
         contexts = cast(Sequence[HeldDelivery], [context for _, context in taken])
         for consumer, deliveries in _by_consumer(contexts):
             consumer.settle(deliveries, RELEASED)
+
+
+def give_back(event: DeliveriesSettled) -> None:
+    """Give deliveries back to their queues: the client's word came when its channel was over.
+
+    Their tags are not unacknowledged any more, so the end of the channel has not released them.
+    """
+    for consumer, deliveries in _by_consumer(cast(Sequence[HeldDelivery], event.contexts)):
+        consumer.settle(deliveries, RELEASED)
 
 
 def _by_consumer(

@@ -21,6 +21,7 @@ from amqproute.frontends.amqp09.access_realms import ConnectionTickets
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp09.channel_frontend import ChannelFrontend
 from amqproute.frontends.amqp09.client_description import client_description
+from amqproute.frontends.amqp09.delivery_methods import give_back
 from amqproute.frontends.amqp09.large_content_output import LargeContentOutput
 from amqproute.frontends.amqp09.log_in_exchange import LogInExchange, LogInRefused
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
@@ -158,6 +159,8 @@ class Frontend09(ClientConnection):
                 channel = self.channels.get(event.channel.number)  # type: ignore[attr-defined]
                 if channel is not None:
                     channel.take(event)
+                elif isinstance(event, ev.DeliveriesSettled):
+                    give_back(event)  # it came behind what has closed its channel
 
     def writable(self) -> None:
         """See `IConnectionUser.writable`."""

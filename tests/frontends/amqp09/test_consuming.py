@@ -167,6 +167,22 @@ class ConsumeTests(SynchronousTestCase):
         self.client.ask("basic.get", 2, queue="q", no_ack=1)
         self.assertEqual(self.client.bodies(), [b"1"])
 
+    def test_settled_behind_an_error(self) -> None:
+        """An answer in one segment behind what closes its channel: the message comes again."""
+        for name, more in (("basic.ack", {}), ("basic.nack", {"requeue": 1})):
+            self.fill(b"1")
+            self.client.ask("basic.get", queue="q")
+            (tag,) = self.client.tags()
+            self.client.write(
+                call(1, "queue.bind", queue="q", exchange="none"),
+                call(1, name, delivery_tag=tag, **more),
+            )
+            self.assertEqual(self.client.closes(), [("channel", 404)])
+            self.client.write(call(1, "channel.close-ok"), call(1, "channel.open"))
+            self.assertEqual(self.house.broker.nodes["q"].acquired, 0)
+            self.client.ask("basic.get", queue="q", no_ack=1)
+            self.assertEqual(self.client.bodies(), [b"1"])
+
     def test_recover(self) -> None:
         """recover without requeue sends again to the same consumer; with it to anybody."""
         self.fill(b"1", b"2")
