@@ -67,9 +67,7 @@ class Finding:
 def doctor(
     peers: tuple[str, ...],
     no_peers: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> int:
     """Check everything, and say for each finding what to do.
@@ -79,9 +77,8 @@ def doctor(
     test` does, up to 50 of them. Peers see short connections. The exit code is 1 if something has
     failed; warnings do not change it.
     """
-    examination = examine(find(config))
+    examination = examine(find(access.config))
     findings = list(_of_configuration(examination))
-    access = AccessOptions(url, config, trust)
     tested: list[str] = []
 
     async def work(reactor: IReactor) -> None:
@@ -102,7 +99,7 @@ def doctor(
         if settings is not None and not no_peers:
             named = [name for name in settings.peers if "*" not in name]
             tested.extend(list(dict.fromkeys((*peers, *unreached, *named)))[:MOST_PEERS])
-            findings.extend(await _of_peers(reactor, settings, config, tested))
+            findings.extend(await _of_peers(reactor, settings, access.config, tested))
 
     runner.run(work)
     findings.sort(key=lambda each: _ORDER.index(each.state))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import click
@@ -54,9 +53,7 @@ def health(
     check: str,
     within: str | None,
     nagios: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> int:
     """Run the health checks of the running daemon, or the one that is named.
@@ -65,7 +62,6 @@ def health(
     oldest-message, consumers and alarms; docs/health.md says what each asks. A finding is printed
     with its cure. The exit code is 1 if a check has failed; a warning does not change it.
     """
-    access = AccessOptions(url, config, trust)
     if nagios:
         return _as_plugin(access, check, within)
     found = ask_health(access, check, within)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
 from typing import Final
 
 import click
@@ -61,9 +60,7 @@ def create(
     scope: tuple[str, ...],
     expires: str,
     purpose: str,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Create a token, and print it: it cannot be shown again.
@@ -82,7 +79,6 @@ def create(
         "expires-seconds": seconds,
         "purpose": purpose,
     }
-    access = AccessOptions(url, config, trust)
     facts = carry_out(access, "CREATE-TOKEN", "token", "", attributes)
     if as_json:
         render.json_text(facts)
@@ -95,9 +91,9 @@ def create(
 @token.command("list")
 @access_options
 @json_option
-def list_tokens(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+def list_tokens(access: AccessOptions, as_json: bool) -> None:
     """List the tokens, without their secrets."""
-    rows = entities(AccessOptions(url, config, trust), "token")
+    rows = entities(access, "token")
     if as_json:
         render.json_text({"tokens": rows})
         return
@@ -108,11 +104,8 @@ def list_tokens(url: str | None, trust: Path | None, config: Path | None, as_jso
 @click.argument("name", metavar="TOKEN")
 @access_options
 @json_option
-def revoke(
-    name: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def revoke(name: str, access: AccessOptions, as_json: bool) -> None:
     """Revoke the token TOKEN, by its id in the list. It is of no use at once."""
-    access = AccessOptions(url, config, trust)
     facts = carry_out(access, "REVOKE-TOKEN", "token", name)
     if as_json:
         render.json_text(facts)
