@@ -181,7 +181,10 @@ class SparkCase(SynchronousTestCase):
         self.spark = spark()
         self.addCleanup(self._clear)
         # Journals of tests are of their own time, whatever the clock of this machine shows.
-        now_us = max(ingest.clock_us(), END_OF_TESTS_US)
+        self.set_clock(max(ingest.clock_us(), END_OF_TESTS_US))
+
+    def set_clock(self, now_us: int) -> None:
+        """Stop the clock of the pipeline at a time, microseconds since the epoch."""
         self.patch(ingest, "clock_us", lambda: now_us)
         self.patch(stream, "now", lambda: F.timestamp_micros(F.lit(now_us)))
 

@@ -19,7 +19,7 @@ from amqproute.journal.record import RecordKind
 from amqproute.journal.segments import read_head
 from tests.integration.support import Daemon, Wire, message
 from tests.pipeline.journals import Journal, handed_on
-from tests.pipeline.support import MISSING, SparkCase
+from tests.pipeline.support import END_OF_TESTS_US, MISSING, SparkCase
 
 if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.chain import TAMPERED, UNPROVEN
@@ -270,6 +270,7 @@ class NightTests(ChainCase):
         before = path.stat().st_mtime - 60  # as with rsync, of the genuine one
         os.utime(path, (before, before))
         settle(self.warehouse, self.warehouse.snapshot())
+        self.set_clock(END_OF_TESTS_US + 1_000_000)
         self.assertEqual(self.ingest(), IngestSummary(1, 0, 0, 1))
         made = refresh(self.warehouse)
         self.assertEqual(made.pending, {DAY})
