@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import os
-import socket
-import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred, gatherResults, succeed
-from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Protocol, ServerFactory
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
@@ -23,8 +20,9 @@ from amqproute.http.http_channel import HttpChannel, HttpLimits
 from amqproute.http.http_messages import ClientFacts
 from amqproute.http.site import HttpSite
 from amqproute.log_rate_limit import RateLimitedLog, and_more, source_of
+from amqproute.net.client_address import unix_credentials, unmapped
 from amqproute.net.connection_set import ConnectionSet
-from amqproute.net.listening_sockets import parse_place
+from amqproute.net.listening_service import ListeningService
 from amqproute.net.reactor import ISocketReactor
 from amqproute.net.tls import ClientCertificateMode, TlsContexts
 
@@ -63,7 +61,7 @@ _NO_TERMS: Final = HttpTerms()
 _NO_LIMITS: Final = HttpLimits()
 
 
-class HttpListener(Service):
+class HttpListener(ListeningService):
     """The endpoint; a Twisted service.
 
     Args:
@@ -96,18 +94,14 @@ class HttpListener(Service):
         limits: HttpLimits = _NO_LIMITS,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self.description = description
+        super().__init__(reactor, description, environ)
         self.site = site
         self.limits = limits
         self.connections: ConnectionSet[HttpChannel] = ConnectionSet()
         self.refused = 0
         self._terms = terms
-        self._reactor = reactor
-        self._environ = environ
-        self._place = parse_place(description)
         self._sources: Counter[str] = Counter()
         self._source_of: dict[HttpChannel, str] = {}
-        self._ports: list[IListeningPort] = []
         self._limited_log = RateLimitedLog(reactor.seconds)
         factory = self.factory = _Accepting(self)
         self._accepting: Any = factory  # Any: a factory of Twisted's, wrapped or not
@@ -116,13 +110,8 @@ class HttpListener(Service):
             self._accepting = TLSMemoryBIOFactory(creator, False, factory, clock=reactor)
 
     def __repr__(self) -> str:
-        state = "listening" if self._ports else "closed"
+        state = "listening" if self.is_listening else "closed"
         return f"<HttpListener {self.description} {state} connections={len(self.connections)}>"
-
-    @property
-    def addresses(self) -> list[IAddress]:
-        """The addresses it listens on, with the actual port for port 0."""
-        return [port.getHost() for port in self._ports]
 
     def adopt(self, terms: HttpTerms, limits: HttpLimits) -> None:
         """Put other bounds in force, for new connections."""
@@ -137,29 +126,6 @@ class HttpListener(Service):
             "refused": self.refused,
             "event-streams": self.site.streams,
         }
-
-    def privilegedStartService(self) -> None:
-        """Open the sockets while the process still has its privileges.
-
-        Raises:
-            ListenError: it cannot be done; the words say why.
-        """
-        self._open()
-
-    def startService(self) -> None:
-        """Open the sockets unless they are open.
-
-        Raises:
-            ListenError: it cannot be done; the words say why.
-        """
-        self._open()
-        super().startService()  # type: ignore[no-untyped-call]
-
-    def stop_accepting(self) -> Deferred[None]:
-        """Close the sockets; the connections stay. Fires when the sockets are closed."""
-        ports, self._ports = self._ports, []
-        waits = [stop for port in ports if isinstance(stop := port.stopListening(), Deferred)]
-        return gatherResults(waits).addCallback(lambda _: None) if waits else succeed(None)
 
     def stopService(self) -> Deferred[None]:
         """Close the sockets and drop the connections; fires when all are gone."""
@@ -206,9 +172,9 @@ class HttpListener(Service):
                 del self._sources[source]
         self.connections.tell_if_gone()
 
-    def _open(self) -> None:
-        if not self._ports:
-            self._ports = self._place.open(self._reactor, self._accepting, self._environ)
+    def _factory(self) -> ServerFactory:
+        factory: ServerFactory = self._accepting
+        return factory
 
 
 class _Accepting(ServerFactory):
@@ -221,21 +187,22 @@ class _Accepting(ServerFactory):
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
         """Make a protocol; for None Twisted closes the socket at once."""
-        return self._listener.accept(_unmapped(getattr(addr, "host", None) or ""))
+        return self._listener.accept(unmapped(getattr(addr, "host", None) or ""))
 
 
 def facts_of(transport: object) -> ClientFacts:
     """Return what a transport shows of its client."""
     made: Any = transport  # Any: of several kinds, with and without TLS
     peer = made.getPeer()
-    address = _unmapped(getattr(peer, "host", None) or "")
+    address = unmapped(getattr(peer, "host", None) or "")
     verification = getattr(made, "verification", None)
     names: tuple[str, ...] = ()
     if verification is not None:
         verification.conclude(address)
         if verification.failure is None:
             names = tuple(sorted(verification.domains))
-    uid = None if address else _uid(made)
+    credentials = None if address else unix_credentials(made)
+    uid = None if credentials is None else credentials[1]
     return ClientFacts(
         address,
         verification is not None or uid is not None,
@@ -244,20 +211,3 @@ def facts_of(transport: object) -> ClientFacts:
         uid,
         verification is not None,
     )
-
-
-def _unmapped(host: str) -> str:
-    """Return the IPv4 address that an IPv6 socket shows as ``::ffff:192.0.2.1``, or else `host`."""
-    return host.removeprefix("::ffff:") if "." in host else host
-
-
-def _uid(transport: object) -> int | None:
-    """Ask the kernel for the user id at the other end (unix(7), SO_PEERCRED)."""
-    getter = getattr(transport, "getHandle", None)
-    handle: Any = None if getter is None else getter()  # Any: a socket, if it is one
-    if getattr(handle, "family", None) != socket.AF_UNIX:
-        return None
-    layout = struct.Struct("3i")
-    raw = handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size)
-    uid: int = layout.unpack(raw)[1]
-    return uid

@@ -12,6 +12,8 @@ An engine (`amqproute.wire.engine`) handles bytes, not sockets. This package han
     accept_policy         admission of connections, and which ones make room (pure)
     offered_protocols     choice of the engine by a connection's first octets
     listening_sockets     endpoints, and sockets that systemd has opened
+    listening_service     the service that opens and closes them
+    client_address        address or user id at the other end of a socket
     proxy_protocol        the client's address from a load balancer (pure)
     tls                   contexts, verification, reload
     tls_records           the TLS layer under the pump

@@ -23,10 +23,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort
+from twisted.internet.interfaces import IAddress, IDelayedCall
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.internet.protocol import ServerFactory, connectionDone
 from twisted.logger import Logger
@@ -43,9 +42,10 @@ from amqproute.net.accept_policy import (
     Refuse,
     contains,
 )
+from amqproute.net.client_address import unmapped
 from amqproute.net.connection_scheduler import ConnectionScheduler
 from amqproute.net.connection_set import ConnectionSet
-from amqproute.net.listening_sockets import parse_place
+from amqproute.net.listening_service import ListeningService
 from amqproute.net.proxy_protocol import (
     ProxyHeader,
     ProxyHeaderError,
@@ -57,7 +57,6 @@ from amqproute.net.pump import (
     ConnectionSecurity,
     EngineProtocol,
     Make,
-    unmapped,
 )
 from amqproute.net.tls import ClientCertificateMode, PeerJudge, TlsContexts
 from amqproute.turn_scheduler import TurnScheduler
@@ -96,7 +95,7 @@ _NO_TLS: Final = ListenerTls()
 _NO_RESOURCES: Final = ConnectionResources()
 
 
-class Listener(Service, ConnectionOwner):
+class Listener(ListeningService, ConnectionOwner):
     """One listening endpoint; a Twisted service.
 
     Attributes:
@@ -137,7 +136,7 @@ class Listener(Service, ConnectionOwner):
             ListenError: the description cannot be understood.
             TlsError: `contexts` has no certificate to show.
         """
-        self.description = description
+        super().__init__(reactor, description, environ)
         self.connections: ConnectionSet[EngineProtocol] = ConnectionSet()
         self.handshakes: Counter[tuple[str, str]] = Counter()
         terms = terms or AcceptTerms(10_000, 10_000, 10_000)
@@ -145,16 +144,14 @@ class Listener(Service, ConnectionOwner):
         self.places = policy.listener(terms)
         self._policy = policy
         self._headless: ConnectionSet[_HeaderReader] = ConnectionSet()
-        self.clock = self._reactor = reactor
+        self.clock = reactor
         self._make = make
-        self._place = parse_place(description)
         self._resources = ConnectionResources(
             resources.limits,
             resources.scheduler or ConnectionScheduler(reactor),
             resources.turns or TurnScheduler(reactor),
         )
         self.header_seconds = resources.limits.tls_seconds
-        self._environ = environ
         self._tls_refused = tls.refused
         self._security = ConnectionSecurity()
         if tls.mode != "none":
@@ -164,7 +161,6 @@ class Listener(Service, ConnectionOwner):
                 tls.contexts.server_creator(tls.client_certificate, tls.judge),
                 implicit=tls.mode == "implicit",
             )
-        self._ports: list[IListeningPort] = []
         self._rate_limited_log = RateLimitedLog(reactor.seconds, MOST_LOGGED)
         self._shown = (0, 0)
         self._last_limit = ""
@@ -172,13 +168,8 @@ class Listener(Service, ConnectionOwner):
         self._shown_at: float | None = None
 
     def __repr__(self) -> str:
-        state = "listening" if self._ports else "closed"
+        state = "listening" if self.is_listening else "closed"
         return f"<Listener {self.description} {state} connections={len(self.connections)}>"
-
-    @property
-    def addresses(self) -> list[IAddress]:
-        """The addresses it listens on, with the actual port for port 0."""
-        return [port.getHost() for port in self._ports]
 
     def adopt(self, terms: AcceptTerms) -> None:
         """Put new shares and balancers in force."""
@@ -201,30 +192,6 @@ class Listener(Service, ConnectionOwner):
             if self._last_limit_at is None
             else int((self._reactor.seconds() - self._last_limit_at) * 1000),
         }
-
-    def privilegedStartService(self) -> None:
-        """Open the sockets while the process still has its privileges.
-
-        Raises:
-            ListenError: it cannot be done; the words say why.
-        """
-        self._open()
-
-    def startService(self) -> None:
-        """Open the sockets unless they are open.
-
-        Raises:
-            ListenError: it cannot be done; the words say why.
-        """
-        self._open()
-        super().startService()  # type: ignore[no-untyped-call]
-
-    def stop_accepting(self) -> Deferred[None]:
-        """Close the sockets; the connections stay. Fires when the sockets are closed."""
-        ports, self._ports = self._ports, []
-        stops = [port.stopListening() for port in ports]
-        waits = [stop for stop in stops if isinstance(stop, Deferred)]
-        return gatherResults(waits).addCallback(lambda _: None) if waits else succeed(None)
 
     def stopService(self) -> Deferred[None]:
         """Close the sockets and drop the remaining connections; fires when all are gone.
@@ -376,9 +343,8 @@ class Listener(Service, ConnectionOwner):
                 more=and_more(count),
             )
 
-    def _open(self) -> None:
-        if not self._ports:
-            self._ports = self._place.open(self._reactor, _Accepting(self), self._environ)
+    def _factory(self) -> ServerFactory:
+        return _Accepting(self)
 
 
 class _Accepting(ServerFactory):

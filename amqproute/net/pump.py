@@ -35,11 +35,8 @@ this connection is closed with ``amqp:internal-error``, all others continue.
 
 from __future__ import annotations
 
-import socket
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import IPv6Address
 from typing import Any, Final, cast
 
 from cryptography import x509
@@ -65,6 +62,7 @@ from amqproute.errors import TlsError
 from amqproute.interfaces import IConnectionPump, IConnectionUser
 from amqproute.log_rate_limit import source_of
 from amqproute.net import tls
+from amqproute.net.client_address import unix_credentials, unmapped
 from amqproute.net.connection_scheduler import ConnectionScheduler, SchedulerShare
 from amqproute.net.direct_write import DirectWriter, is_fit, joined
 from amqproute.net.tls_records import RecordFactory, RecordLayer
@@ -82,7 +80,6 @@ __all__ = [
     "Make",
     "PumpLimits",
     "TransportFacts",
-    "unmapped",
 ]
 
 log = Logger()
@@ -931,30 +928,11 @@ def _facts_of(transport: Any, client: tuple[str, int] | None) -> TransportFacts:
         host = unmapped(host)
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return TransportFacts(shown, host=host)
-    credentials = _unix_credentials(transport)
+    credentials = unix_credentials(transport)
     if credentials is None:
         return TransportFacts(str(peer))
     pid, uid = credentials
     return TransportFacts(f"unix:uid={uid}", unix_uid=uid, unix_pid=pid)
-
-
-def unmapped(host: str) -> str:
-    """Return the IPv4 address that an IPv6 socket shows as ``::ffff:192.0.2.1``, or else `host`."""
-    if not host.startswith("::ffff:"):
-        return host
-    return str(IPv6Address(host).ipv4_mapped or host)
-
-
-def _unix_credentials(transport: Any) -> tuple[int, int] | None:
-    """Ask the kernel for process and user id at the other end (unix(7), SO_PEERCRED)."""
-    getter = getattr(transport, "getHandle", None)
-    handle: Any = None if getter is None else getter()
-    if getattr(handle, "family", None) != socket.AF_UNIX:
-        return None
-    layout = struct.Struct("3i")
-    raw = handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size)
-    pid, uid, _ = layout.unpack(raw)
-    return pid, uid
 
 
 def _tune(transport: Any) -> None:
