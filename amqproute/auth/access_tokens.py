@@ -3,8 +3,8 @@
 
 A token is ``amqproute_ID_SECRET``. The secret has 256 random bits, so that a plain hash of it
 cannot be reversed; only the hash is stored, in the file ``tokens.json`` of the state directory
-(mode 0600), and the token is shown once, to whoever has made it. It is found by its id and compared
-in constant time. What it may do is what its user may do, within its scope
+(mode 0600), and the token is shown once, to its maker. It is found by its id and compared in
+constant time. What it may do is what its user may do, within its scope
 (`amqproute.auth.token_scope`).
 """
 
@@ -13,15 +13,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from amqproute.auth.file_replacement import replace_file
 from amqproute.auth.token_scope import TokenScope
 from amqproute.errors import ConfigError
 from amqproute.jsontext import parse_json
@@ -56,11 +55,11 @@ class AccessToken:
     Attributes:
         id: by which it is listed and revoked.
         name: what it is for, as text.
-        principal: as whom it acts.
-        scope: what it is good for.
+        principal: the user whose rights it has.
+        scope: the operations that it allows.
         created_ms: ms since the epoch.
         expires_ms: likewise.
-        by: who has made it.
+        by: the maker.
         digest: SHA-256 of the secret, hexadecimal.
     """
 
@@ -255,13 +254,4 @@ def _write(path: Path, tokens: Mapping[str, AccessToken]) -> None:
         }
         for key, each in tokens.items()
     }
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            json.dump({"tokens": plain}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    replace_file(path, json.dumps({"tokens": plain}, indent=1).encode())

@@ -28,7 +28,6 @@ import fcntl
 import os
 import secrets
 import stat
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +37,7 @@ from typing import Final
 import yaml
 from twisted.logger import Logger
 
+from amqproute.auth.file_replacement import replace_file
 from amqproute.errors import ConfigError
 from amqproute.wire.sasl_mechanisms import (
     MAX_NAME_BYTES,
@@ -366,17 +366,7 @@ def _write(path: Path, users: Mapping[str, ScramSecret]) -> None:
         for name, secret in sorted(users.items())
     }
     text = _HEADER + (yaml.safe_dump(plain, sort_keys=False, allow_unicode=True) if plain else "")
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode())
-            _set_access(file.fileno(), path)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    replace_file(path, text.encode(), lambda descriptor: _set_access(descriptor, path))
 
 
 def _set_access(descriptor: int, path: Path) -> None:
