@@ -13,6 +13,7 @@ from amqproute.dashboard.display_units import (
     date_time,
     number,
 )
+from amqproute.dashboard.list_parts import filter_by_name_and_host, noted_refusal, part_addresses
 from amqproute.dashboard.management_source import RowPage
 from amqproute.dashboard.page_blocks import (
     ActionButton,
@@ -20,9 +21,6 @@ from amqproute.dashboard.page_blocks import (
     Cell,
     Column,
     Facts,
-    FilterForm,
-    FormField,
-    Note,
     Page,
     Table,
     TableRow,
@@ -82,6 +80,13 @@ def connections_page(facts: ConnectionList) -> Page:
         Column("unsettled", "number", is_minor=True),
         Column("age", "number"),
     ]
+    first, more = part_addresses(
+        "connections",
+        facts.is_first,
+        facts.connections.cursor,
+        contains=facts.contains,
+        host=facts.host,
+    )
     table = Table(
         "connections",
         "Connections",
@@ -89,32 +94,15 @@ def connections_page(facts: ConnectionList) -> Page:
         made,
         empty="Nobody is connected.",
         total=facts.connections.total,
-        first=""
-        if facts.is_first
-        else address("connections", contains=facts.contains, host=facts.host),
-        more=(
-            address(
-                "connections",
-                contains=facts.contains,
-                host=facts.host,
-                cursor=facts.connections.cursor,
-            )
-            if facts.connections.cursor
-            else ""
-        ),
-        filter=FilterForm(
-            address("connections"),
-            [
-                FormField("contains", "Address contains", facts.contains, "search"),
-                FormField("host", "Virtual host", facts.host, "search"),
-            ],
+        first=first,
+        more=more,
+        filter=filter_by_name_and_host(
+            "connections", facts.contains, facts.host, "Address contains"
         ),
     )
-    blocks: list[Block] = [table]
+    blocks = [*noted_refusal(facts.connections), table]
     if facts.suspended:
         blocks.append(_links(facts.suspended, "Suspended links"))
-    if facts.connections.refused:
-        blocks.insert(0, Note("refused", facts.connections.refused, "bad"))
     return Page("Connections", blocks, "connections", subtitle="clients and peers")
 
 

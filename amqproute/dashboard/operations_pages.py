@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from amqproute.dashboard.display_units import address, age, date_time, number, size
+from amqproute.dashboard.list_parts import noted_refusal, part_addresses
 from amqproute.dashboard.management_source import RowPage
 from amqproute.dashboard.page_blocks import (
     ActionButton,
@@ -81,6 +82,7 @@ def holds_page(holds: RowPage, is_first: bool = True) -> Page:
         Column("until (UTC)", "number", is_minor=True),
         Column(""),
     ]
+    first, more = part_addresses("holds", is_first, holds.cursor)
     table = Table(
         "holds",
         "Holds",
@@ -88,13 +90,11 @@ def holds_page(holds: RowPage, is_first: bool = True) -> Page:
         made,
         empty="Nothing is held.",
         total=holds.total,
-        first="" if is_first else address("holds"),
-        more=address("holds", cursor=holds.cursor) if holds.cursor else "",
+        first=first,
+        more=more,
     )
     tools = Toolbar("tools", [ActionButton("Hold messages", "hold")])
-    blocks: list[Block] = [tools, table]
-    if holds.refused:
-        blocks.insert(0, Note("refused", holds.refused, "bad"))
+    blocks = [*noted_refusal(holds), tools, table]
     return Page("Holds", blocks, "holds", subtitle="outgoing messages that wait for an operator")
 
 

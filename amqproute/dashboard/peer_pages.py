@@ -16,6 +16,7 @@ from amqproute.dashboard.display_units import (
     number,
     size,
 )
+from amqproute.dashboard.list_parts import filter_field, part_addresses
 from amqproute.dashboard.management_source import RowPage
 from amqproute.dashboard.page_blocks import (
     ActionButton,
@@ -27,7 +28,6 @@ from amqproute.dashboard.page_blocks import (
     Figure,
     Figures,
     FilterForm,
-    FormField,
     LinkMap,
     MapPeer,
     Note,
@@ -193,6 +193,9 @@ def _table(facts: PeerList) -> Table:
                 "bad" if cell.state == "bad" else "",
             )
         )
+    first, more = part_addresses(
+        "peers", facts.is_first, facts.peers.cursor, contains=facts.contains
+    )
     return Table(
         "peers",
         "Next hops",
@@ -212,16 +215,9 @@ def _table(facts: PeerList) -> Table:
             else "No message has gone to another organization yet."
         ),
         total=facts.peers.total,
-        first="" if facts.is_first else address("peers", contains=facts.contains),
-        more=(
-            address("peers", contains=facts.contains, cursor=facts.peers.cursor)
-            if facts.peers.cursor
-            else ""
-        ),
-        filter=FilterForm(
-            address("peers"),
-            [FormField("contains", "Name contains", facts.contains, "search")],
-        ),
+        first=first,
+        more=more,
+        filter=FilterForm(address("peers"), [filter_field(facts.contains)]),
     )
 
 

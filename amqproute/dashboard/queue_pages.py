@@ -15,6 +15,7 @@ from amqproute.dashboard.display_units import (
     number,
     size,
 )
+from amqproute.dashboard.list_parts import filter_by_name_and_host, noted_refusal, part_addresses
 from amqproute.dashboard.management_source import RowPage
 from amqproute.dashboard.page_blocks import (
     ActionButton,
@@ -100,6 +101,9 @@ def queues_page(facts: QueueList) -> Page:
                 ],
             )
         )
+    first, more = part_addresses(
+        "queues", facts.is_first, facts.queues.cursor, contains=facts.contains, host=facts.host
+    )
     table = Table(
         "queues",
         "Queues",
@@ -116,25 +120,13 @@ def queues_page(facts: QueueList) -> Page:
         made,
         empty=(f"No queue has {facts.contains!r} in its name." if facts.contains else "No queues."),
         total=facts.queues.total,
-        first="" if facts.is_first else address("queues", contains=facts.contains, host=facts.host),
-        more=(
-            address("queues", contains=facts.contains, host=facts.host, cursor=facts.queues.cursor)
-            if facts.queues.cursor
-            else ""
-        ),
-        filter=FilterForm(
-            address("queues"),
-            [
-                FormField("contains", "Name contains", facts.contains, "search"),
-                FormField("host", "Virtual host", facts.host, "search"),
-            ],
-        ),
+        first=first,
+        more=more,
+        filter=filter_by_name_and_host("queues", facts.contains, facts.host),
         note="Ages: each bar is a class of age, from up to 5 minutes on the left, doubling, to "
         "more than 21 hours on the right.",
     )
-    blocks: list[Block] = [table]
-    if facts.queues.refused:
-        blocks.insert(0, Note("refused", facts.queues.refused, "bad"))
+    blocks = [*noted_refusal(facts.queues), table]
     return Page("Queues", blocks, "queues", subtitle="queues, topics, subscriptions, relay queues")
 
 
@@ -278,6 +270,9 @@ def _messages(facts: QueueFacts, name: str) -> Table:
         Column("expires (UTC)", "number", is_minor=True),
         Column("size", "number", is_minor=True),
     ]
+    first, more = part_addresses(
+        "queue", facts.is_first, facts.cursor, name=name, where=facts.where
+    )
     return Table(
         "messages",
         "Messages",
@@ -285,12 +280,8 @@ def _messages(facts: QueueFacts, name: str) -> Table:
         made,
         empty=facts.refused
         or ("No message matches." if facts.where else "No message is on this queue."),
-        first="" if facts.is_first else address("queue", name=name, where=facts.where),
-        more=(
-            address("queue", name=name, where=facts.where, cursor=facts.cursor)
-            if facts.cursor
-            else ""
-        ),
+        first=first,
+        more=more,
         filter=FilterForm(
             address("queue"),
             [

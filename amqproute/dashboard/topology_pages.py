@@ -11,6 +11,7 @@ from amqproute.dashboard.display_units import (
     address,
     number,
 )
+from amqproute.dashboard.list_parts import filter_by_name_and_host, noted_refusal, part_addresses
 from amqproute.dashboard.management_source import RowPage
 from amqproute.dashboard.page_blocks import (
     ActionButton,
@@ -18,9 +19,6 @@ from amqproute.dashboard.page_blocks import (
     Cell,
     Column,
     Facts,
-    FilterForm,
-    FormField,
-    Note,
     Page,
     Table,
     TableRow,
@@ -93,6 +91,13 @@ def exchanges_page(facts: ExchangeList) -> Page:
         Column("traits", is_minor=True),
         Column("alternate", "code", is_minor=True),
     ]
+    first, more = part_addresses(
+        "exchanges",
+        facts.is_first,
+        facts.exchanges.cursor,
+        contains=facts.contains,
+        host=facts.host,
+    )
     table = Table(
         "exchanges",
         "Exchanges",
@@ -100,30 +105,11 @@ def exchanges_page(facts: ExchangeList) -> Page:
         made,
         empty="No exchanges.",
         total=facts.exchanges.total,
-        first=""
-        if facts.is_first
-        else address("exchanges", contains=facts.contains, host=facts.host),
-        more=(
-            address(
-                "exchanges",
-                contains=facts.contains,
-                host=facts.host,
-                cursor=facts.exchanges.cursor,
-            )
-            if facts.exchanges.cursor
-            else ""
-        ),
-        filter=FilterForm(
-            address("exchanges"),
-            [
-                FormField("contains", "Name contains", facts.contains, "search"),
-                FormField("host", "Virtual host", facts.host, "search"),
-            ],
-        ),
+        first=first,
+        more=more,
+        filter=filter_by_name_and_host("exchanges", facts.contains, facts.host),
     )
-    blocks: list[Block] = [table, _between_nodes(facts.bindings)]
-    if facts.exchanges.refused:
-        blocks.insert(0, Note("refused", facts.exchanges.refused, "bad"))
+    blocks = [*noted_refusal(facts.exchanges), table, _between_nodes(facts.bindings)]
     return Page("Exchanges", blocks, "exchanges", subtitle="and bindings between nodes")
 
 
