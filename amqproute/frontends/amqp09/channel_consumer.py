@@ -465,12 +465,26 @@ class ChannelConsumer(ConsumingEndpoint):
     def _sent(self, entry: Entry, tag: int, why: Failure | bool | None) -> None:
         """A very large message is complete, or cannot be completed; see `LargeContent`."""
         if why is None:
-            if self.no_ack and entry in self._held:
-                self._drop([entry])
-                self._settle([entry], ACCEPTED)
+            self._sent_whole(entry)
             self._owner.large_sent()
-            return
-        outcome: Outcome = RELEASED
+        else:
+            self._not_sent(entry, tag, RELEASED, why)
+
+    def _sent_whole(self, entry: Entry) -> None:
+        """Without acknowledgements, a message is taken when its last octet is sent."""
+        if self.no_ack and entry in self._held:
+            self._drop([entry])
+            self._settle([entry], ACCEPTED)
+
+    def _not_sent(self, entry: Entry, tag: int, outcome: Outcome, why: object) -> None:
+        """A message that was begun is not completed.
+
+        Args:
+            entry: the message.
+            tag: of its delivery.
+            outcome: what becomes of it, unless it cannot be read.
+            why: a failure if it cannot be read.
+        """
         if isinstance(why, Failure):
             outcome = self._unreadable(entry, why)
         if self.no_ack or tag in self._owner.channel.unacknowledged:
@@ -480,7 +494,7 @@ class ChannelConsumer(ConsumingEndpoint):
                 self._drop([entry])
             self._settle([entry], outcome)
         if isinstance(why, Failure):
-            # There is no other way to end a content that has begun.
+            # There is no other way to end a content or a reference that has begun.
             self._owner.fail(ReplyCode.PRECONDITION_FAILED, "a message cannot be read to its end")
 
     def _held_delivery(self, tag: int) -> HeldDelivery:

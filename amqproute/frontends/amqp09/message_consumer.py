@@ -27,7 +27,7 @@ from amqproute.frontends.amqp09.reference_output import (
 )
 from amqproute.frontends.amqp09.tunnel_consumer import Consumer09
 from amqproute.interfaces import ISource
-from amqproute.outcomes import ACCEPTED, RELEASED, Outcome, Rejection
+from amqproute.outcomes import RELEASED, Rejection
 from amqproute.translation.body_layout import BodyLayout
 from amqproute.translation.message_content import DeliveredContent
 from amqproute.translation.transfer_fields import DeliveryTimes, transfer_of_basic
@@ -38,7 +38,6 @@ from amqproute.wire.amqp09.methods import (
     MessageReject,
     MessageTransfer,
 )
-from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.shapes import AmqpMethod, InlineBody
 
 __all__ = ["MessageChannel", "MessageConsumer", "MessageGetter"]
@@ -175,24 +174,10 @@ class MessageConsumer(Consumer09):
     def _referred(self, entry: Entry, tag: int, why: Failure | MessageReject | bool | None) -> None:
         """A message is sent by reference, or cannot be; see `OutgoingReference`."""
         if why is None:
-            if self.no_ack and entry in self._held:
-                self._drop([entry])
-                self._settle([entry], ACCEPTED)
-            return
-        outcome: Outcome = RELEASED
-        if isinstance(why, MessageReject):
-            outcome = Rejection()
-        elif isinstance(why, Failure):
-            outcome = self._unreadable(entry, why)
-        if self.no_ack or tag in self._owner.channel.unacknowledged:
-            if not self.no_ack:
-                self.free([self._held_delivery(tag)])
-            elif entry in self._held:
-                self._drop([entry])
-            self._settle([entry], outcome)
-        if isinstance(why, Failure):
-            # The client has a reference that nothing will close.
-            self._owner.fail(ReplyCode.PRECONDITION_FAILED, "a message cannot be read to its end")
+            self._sent_whole(entry)
+        else:
+            is_rejected = isinstance(why, MessageReject)
+            self._not_sent(entry, tag, Rejection() if is_rejected else RELEASED, why)
 
     def restored(self, retirements: Sequence[Retirement]) -> None:
         """See `ChannelConsumer.restored`: the client answers these once more."""
