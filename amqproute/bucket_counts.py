@@ -45,7 +45,7 @@ class BucketCounts:
 
     @property
     def total(self) -> float:
-        """The sum of what was observed, in the unit of the bounds."""
+        """The sum of the observations, in the unit of the bounds."""
         return self._sum * self._unit
 
     def add(self, value: float) -> None:

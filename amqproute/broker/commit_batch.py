@@ -186,11 +186,11 @@ class Batch:
             came.append((node, message, origin, origin.tag, len(copies)))
 
     def copied_each(self, first: int, node: str) -> None:
-        """Have it in the journal that each of what came since is the only copy of its message.
+        """Journal each later entry as the only copy of its message.
 
         Args:
-            first: how many had come before.
-            node: which made the copies and keeps none for itself.
+            first: the number of entries before them.
+            node: the exchange or topic that made the copies and keeps none.
         """
         came = self.came
         if came is not None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the facts for health checks, and answers those who ask for them.
+"""Collects the facts for health checks, and answers requests for them.
 
-What a check costs is bounded whoever asks, and however often: the survey of all nodes is shared
-among those who ask at the same time, and its result and the answers of name servers are used again
-for a while.
+The cost of checks is bounded, whatever the number of requests: simultaneous ones share a survey of
+all nodes, and its result and the answers of name servers are used again for a while.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class MonitoringAccess:
     allows: Allows
 
     def may_read(self, request: HttpRequest, operation: str, name: str = "") -> bool:
-        """Return whether details are for whoever asks."""
+        """Return whether the requester may see details."""
         if request.client.address:
             address = ip_address(request.client.address)
             if any(address in ip_network(each) for each in self.networks()):
@@ -79,7 +79,7 @@ class MonitoringAccess:
         )
 
     def require(self, request: HttpRequest, operation: str, name: str = "") -> None:
-        """Refuse those to whom details are not shown.
+        """Refuse a request for details without the right to them.
 
         Raises:
             HttpProblem: 401 without a log-in, 403 with one.

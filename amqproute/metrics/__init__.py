@@ -9,7 +9,7 @@ Theory of operation
     `broker_metrics`) write values into a `snapshot`, on the reactor's thread, in slices of a few
     milliseconds, so that ten thousand queues stop nobody. Then `exposition` makes the text of the
     snapshot with the types and the writer of prometheus-client, in a thread of its own.
-    `metrics_service` does both for whoever asks, and shares a scrape among those who ask at once.
+    `metrics_service` does both for each scrape, and simultaneous scrapes share one answer.
 
 Cardinality
     Senders choose the domains that messages go to, and clients make queues. ``/metrics`` names the

@@ -376,7 +376,7 @@ OPERATIONS: Final = {
             "CREATE-TOKEN", "makes an access token of the HTTP API", _R.OWN_TOKENS,
             parameters=(
                 ValueDeclaration(
-                    "for", _T.TEXT, "as whom it acts, as in user:ann; the requester by default",
+                    "for", _T.TEXT, "its user, as in user:ann; the requester by default",
                     longest=320,
                 ),
                 ValueDeclaration(

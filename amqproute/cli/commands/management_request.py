@@ -58,7 +58,7 @@ _ABSENT: Final = {
     "there is no link ": "see what there is with: amqproute link ls",
     "no message on its way ": "see what waits with: amqproute queue messages",
     "no queue holds a message ": "what became of it is told by: amqproute journal find --entry ID",
-    "there is no token ": "see what there is with: amqproute token list",
+    "there is no token ": "list the tokens with: amqproute token list",
     "nothing waits for ": "see for whom something waits with: amqproute peer ls",
 }
 """Advice about missing entities other than queues, by the beginning of the broker's text."""
