@@ -457,6 +457,19 @@ def fresh_header(header: Header, delivery_count: int, first: bool, ttl: int | No
     )
 
 
+def ends_with_data(encoded: bytes, start: int) -> bool:
+    """Tell whether what begins at `start` is one data section, as usually written, to the end.
+
+    Args:
+        encoded: a message.
+        start: where a section begins, or the message ends.
+    """
+    size = len(encoded) - start - 8
+    if size > 0xFF - 3:
+        return encoded[start : start + 8] == b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
+    return size >= -3 and encoded[start : start + 5] == bytes((0x00, 0x53, 0x75, 0xA0, size + 3))
+
+
 def header_of(section: bytes) -> Header:
     """Decode a header section; equal sections give the same object.
 

@@ -33,7 +33,7 @@ from amqproute.broker.node_limits import MemoryBudget, QueueLimits
 from amqproute.broker.sender_quotas import SenderQuotas
 from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry, later_by
 from amqproute.errors import DecodeError
-from amqproute.message import Message
+from amqproute.message import Message, ends_with_data
 from amqproute.store.model import StoredEntry
 
 LOAD_MESSAGES = 500
@@ -47,6 +47,39 @@ def is_readable(row: StoredEntry) -> bool:
         return message.delivery_count >= 0 and bool(row.encoded or row.rest is not None)
     except DecodeError:
         return False
+
+
+def unreadable(rows: Sequence[StoredEntry]) -> list[StoredEntry]:
+    """Return the rows of a page that are not messages, and complete the others.
+
+    A row counts deliveries from its first change on, the header those from its sender's first
+    attempt on: the row gets what the header says where that is more.
+
+    Messages of one sender often differ in the contents of their bodies alone. What precedes the
+    body is examined once for each run of these.
+    """
+    bad: list[StoredEntry] = []
+    head, count = b"", 0
+    for row in rows:
+        encoded = row.encoded
+        at = len(head)
+        if not (at and encoded.startswith(head) and ends_with_data(encoded, at)):
+            message = Message(encoded, row.rest)
+            head = b""
+            try:
+                count = message.delivery_count
+                offsets = message.offsets
+            except DecodeError:
+                bad.append(row)
+                continue
+            if not encoded and row.rest is None:
+                bad.append(row)
+                continue
+            if row.rest is None and ends_with_data(encoded, offsets.body_start):
+                head = encoded[: offsets.body_start]
+        if count > row.delivery_count:
+            row.delivery_count = count
+    return bad
 
 
 class EntryList:
@@ -548,19 +581,18 @@ class EntryList:
             self.leave_paging()
 
     def entry(self, row: StoredEntry) -> Entry:
-        """Return the entry of a row of the store; make it if there is none yet."""
+        """Return the entry of a row of the store; make it if there is none yet.
+
+        The row has been completed by `unreadable`, or is damaged: its octets need not be a message.
+        """
         if self._ahead:
             known = self._ahead.get(row.id)
             if known is not None:
                 return known
-        entry = self.damaged(row)
-        # The row counts from its first change on, the header from its sender's.
-        entry.delivery_count = max(row.delivery_count, entry.message.delivery_count)
-        entry.message.forget()
-        return entry
+        return self.new_entry(row)
 
-    def damaged(self, row: StoredEntry) -> Entry:
-        """Make an entry of a damaged row of the store, whose octets need not be a message."""
+    def new_entry(self, row: StoredEntry) -> Entry:
+        """Make an entry of a row of the store; see `entry`."""
         entry = Entry(
             row.id,
             Message(row.encoded, row.rest),

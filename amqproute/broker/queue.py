@@ -44,7 +44,7 @@ from amqproute.broker.dispatch import BROKEN_SECONDS, Shares, deal
 from amqproute.broker.duplicate_filter import MOST, RETRY_SECONDS, DuplicateFilter
 from amqproute.broker.early_delivery import confirm_early, deal_early, keep_early
 from amqproute.broker.enqueue import admit
-from amqproute.broker.entry_list import EntryList, is_readable
+from amqproute.broker.entry_list import EntryList, unreadable
 from amqproute.broker.entry_removal import (
     DISCARD,
     DUPLICATE,
@@ -994,7 +994,7 @@ class Queue:
         Their checksums fit, so they were written like this: by an earlier release, or by a fault
         of this one.
         """
-        bad = [row for row in rows if not is_readable(row)]
+        bad = unreadable(rows)
         if not bad:
             return rows
         unread = line.unread(bad)
@@ -1078,7 +1078,7 @@ class Queue:
         entries = []
         for damage in damages:
             if damage.entry is not None:
-                entry = line.damaged(damage.entry)
+                entry = line.new_entry(damage.entry)
                 self.state.quotas.gone([entry])
                 entry.charge = None
                 entries.append(entry)
@@ -1370,7 +1370,7 @@ class Queue:
         """
         line = next(each for each in self.state.levels.lines if each.key == key)
         rows = await load_rows(self._store, key, ids)
-        bad = [row for row in rows if not is_readable(row)]
+        bad = unreadable(rows)
         fresh = [row for row in bad if row.id not in self._quarantined]
         if fresh:
             self._quarantined |= {row.id for row in fresh}

@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import MessageDamaged, StoreError
 from amqproute.store import body_files
+from amqproute.store.checksums import all_match, row_sum
 from amqproute.store.fsck import check
 from amqproute.store.large_bodies import CHUNK_BYTES
 from amqproute.store.model import DamagedEntry
@@ -72,6 +73,34 @@ class DamageCase(SynchronousTestCase):
         for name, *arguments in calls:
             getattr(transaction, name)(*arguments)
         self.house.reactor.wait(transaction.commit())
+
+
+class AllMatchTests(SynchronousTestCase):
+    """Many rows in one go."""
+
+    def row(self, entry_id: int, size: int, *common: int | None) -> tuple[Any, ...]:
+        queue, arrived, expires, flags, count, payload = (each or 0 for each in common)
+        noted = row_sum(entry_id, queue, arrived, expires, flags, count, size, payload)
+        return (entry_id, size, noted, *common)
+
+    def test_each(self) -> None:
+        """Sound rows match, with the same columns as their neighbors or others; others do not."""
+        rows = [
+            self.row(5, 100, 1, 1000, 0, 0, 0, None),
+            self.row(6, 90, 1, 1000, 0, 0, 0, None),
+            self.row(9, 100, 1, 1001, 5000, 1, 2, -7),
+            self.row(10, 100, 1, 1001, 5000, 1, 2, None),
+        ]
+        self.assertTrue(all_match(rows))
+        self.assertTrue(all_match([]))
+        for number, row in enumerate(rows):
+            for at, value in enumerate(row):
+                for other in (None, (value or 0) + 1):
+                    if value is None and other is None:
+                        continue
+                    spoilt = [*rows]
+                    spoilt[number] = (*row[:at], other, *row[at + 1 :])
+                    self.assertFalse(all_match(spoilt), (number, at, other))
 
 
 class RowTests(DamageCase):
