@@ -3,8 +3,8 @@
 
 Settled entries leave memory at once. If the store then cannot take the batch (`StoreUnavailable`),
 their rows would remain until the next start: here they end with another batch. Where nothing takes
-their place they end at once, which frees room; dead letters and reports (`Batch.redo`), which need
-room, wait until the gate opens.
+their place they end as soon as the store writes at all, which frees room; dead letters and reports
+(`Batch.redo`), which need room, wait until the gate opens.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CommitRetry:
         self._done: Deferred[None] = Deferred()
 
     def commit(self) -> Deferred[None]:
-        """Commit now, and again whenever the gate opens.
+        """Commit now, and again whenever the store may take it: see `wait`.
 
         Returns:
             A Deferred that fires with None when it is durable; or fails, if the store did for
@@ -61,8 +61,13 @@ class CommitRetry:
         return self._done
 
     def wait(self, failure: Failure) -> Deferred[None]:
-        """As `commit`, beginning when the gate opens: it is closed for this failure."""
-        self._gate.when_open(self._try)
+        """As `commit`, beginning later: the gate is closed for this failure.
+
+        What only removes is tried when the store writes again, perhaps on a disk with little room;
+        the rest when the gate opens.
+        """
+        wait = self._gate.when_open if self._redo else self._gate.when_writing
+        wait(self._try)
         self._gate.close(STORE, str(failure.value))
         return self._done
 

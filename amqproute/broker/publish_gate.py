@@ -45,7 +45,7 @@ class PublishGate:
             delivery, whatever the reasons (`broker.early_delivery`).
     """
 
-    __slots__ = ("_waiting", "_watchers", "closed", "has_failed", "is_open", "reasons")
+    __slots__ = ("_removals", "_waiting", "_watchers", "closed", "has_failed", "is_open", "reasons")
 
     def __init__(self) -> None:
         self.is_open = True
@@ -54,6 +54,7 @@ class PublishGate:
         self.has_failed = False
         self._watchers: list[Callable[[], None]] = []
         self._waiting: list[Callable[[], None]] = []
+        self._removals: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"<PublishGate {'open' if self.is_open else 'closed: ' + ', '.join(self.reasons)}>"
@@ -65,6 +66,13 @@ class PublishGate:
     def when_open(self, notify: Callable[[], None]) -> None:
         """Call ``notify()`` once when it opens next, before the watchers."""
         self._waiting.append(notify)
+
+    def when_writing(self, notify: Callable[[], None]) -> None:
+        """Call ``notify()`` once when the reason `STORE` goes next, whatever others there are.
+
+        For what frees room: while it waits for the gate, `DISK` and `MAX_BYTES` may stay for ever.
+        """
+        self._removals.append(notify)
 
     def close(self, reason: str, words: str) -> bool:
         """Add a reason; return whether it is new."""
@@ -80,6 +88,10 @@ class PublishGate:
         """Remove a reason; return whether it was there."""
         if self.reasons.pop(reason, None) is None:
             return False
+        if reason == STORE:
+            removals, self._removals = self._removals, []
+            for notify in removals:
+                notify()
         if not self.reasons:
             self.is_open = True
             waiting, self._waiting = self._waiting, []

@@ -30,6 +30,7 @@ from functools import partial
 from typing import Final
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -70,7 +71,7 @@ from amqproute.broker.node_options import Duplicates, QueueOptions
 from amqproute.broker.priority_queues import USUAL_PRIORITY
 from amqproute.broker.queue_capacity import QueueCapacity
 from amqproute.broker.queue_counters import QueueCounters
-from amqproute.broker.queue_iterator import QueueIterator
+from amqproute.broker.queue_iterator import BUSY_SECONDS, QueueIterator
 from amqproute.broker.queue_state import USUAL_LIMITS, USUAL_OPTIONS, QueueState
 from amqproute.broker.settlement import (
     Browsed,
@@ -1202,8 +1203,6 @@ class Queue:
     def purge(self) -> Deferred[int]:
         """Archive every available and deferred entry.
 
-        Entries that are being loaded at this moment stay; another purge removes them.
-
         Returns:
             A Deferred of their number, when that is durable.
         """
@@ -1221,11 +1220,11 @@ class Queue:
         return self._clear_out(partial(self._removal.expire, error=error))
 
     def _clear_out(self, remove: Remover) -> Deferred[int]:
-        """Remove all entries: those in memory at once, the rest a page at a time.
+        """Remove all entries that are there now: those in memory at once, the rest page by page.
 
-        Entries that are being loaded at this moment stay. On a full disk, removals that need no
-        room happen at once, since they free some; those that need room for dead letters or reports
-        wait for it.
+        A page that is being loaded at this moment is waited for. On a full disk, removals that need
+        no room happen as soon as the store writes, since they free some; those that need room for
+        dead letters or reports wait for it.
 
         Args:
             remove: called with entries and the batch in which it has to remove them.
@@ -1247,30 +1246,41 @@ class Queue:
         def waited(_: object) -> Deferred[None] | None:
             return all_of(rests) if len(rests) > MOST_RESTS else None
 
+        until = self._store.next_id()
         done = page(self.state.take_all())
         for line in self.state.levels.lines:
-            done.addCallback(lambda _, line: self._clear_line(line, page), line)
+            done.addCallback(lambda _, line: self._clear_line(line, until, page), line)
         return done.addCallback(lambda _: all_of(rests)).addCallback(lambda _: sum(counts))
 
     def _clear_line(
-        self, line: EntryList, remove: Callable[[list[Entry]], Deferred[None]]
+        self, line: EntryList, until: int, remove: Callable[[list[Entry]], Deferred[None]]
     ) -> Deferred[None]:
-        """Remove entries that are only in the store, unless the line is being read."""
-        if not line.paged or line.is_busy or self.state.is_deleted:
+        """Remove entries with ids below `until`: those loaded meanwhile, then the paged ones."""
+        if self.state.is_deleted:
+            return succeed(None)
+        if line.is_busy:
+            later: Deferred[None] = deferLater(self._clock, BUSY_SECONDS)
+            return later.addCallback(lambda _: self._clear_line(line, until, remove))
+        loaded = [entry for entry in line.entries() if entry.id < until]
+        if loaded:
+            line.remove(set(loaded))
+            return remove(loaded).addCallback(lambda _: self._clear_line(line, until, remove))
+        if not line.paged or line.cursor >= until:
             return succeed(None)
         rows = self.load(line, line.cursor)
-        return rows.addCallback(self._clear_page, line, remove)
+        return rows.addCallback(self._clear_page, line, until, remove)
 
     def _clear_page(
         self,
         rows: Sequence[StoredEntry],
         line: EntryList,
+        until: int,
         remove: Callable[[list[Entry]], Deferred[None]],
     ) -> Deferred[None] | None:
-        entries = line.cleared(rows)
-        if not rows:
+        entries = line.cleared([row for row in rows if row.id < until])
+        if not entries:
             return None
-        return remove(entries).addCallback(lambda _: self._clear_line(line, remove))
+        return remove(entries).addCallback(lambda _: self._clear_line(line, until, remove))
 
     # -- what no link needs ----------------------------------------------------------------------
 

@@ -7,8 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from amqproute.broker import entry_list as line_module
+from amqproute.broker.commit_retry import retry_settle
 from amqproute.broker.priority_queues import USUAL_PRIORITY
-from amqproute.errors import StoreError
+from amqproute.broker.publish_gate import DISK, STORE
+from amqproute.broker.queue_iterator import BUSY_SECONDS
+from amqproute.errors import StoreError, StoreUnavailable
 from amqproute.outcomes import Modification
 from amqproute.store.model import DamagedEntry
 from amqproute.values import QUARANTINE
@@ -152,18 +155,68 @@ class PagingTests(QueueCase):
         self.put(*self.numbered(*range(1200)))
         taker = Taker(self.queue)
         taker.take(2)
+        self.assertTrue(any(line.is_busy for line in self.queue.state.levels.lines))
         purged = self.queue.purge()
         self.turn()
-        self.successResultOf(purged)
-        purged = self.queue.purge()
-        self.turn()
-        self.successResultOf(purged)
+        self.assertEqual(self.successResultOf(purged), 1198)  # with the page that was being loaded
         self.assertEqual((self.queue.depth, len(self.store.rows("q"))), (2, 2))
         self.put(b"new")
         taker.take(5)
         self.assertEqual(taker.seen, [b"0", b"1", b"new"])
         self.settle(taker, list(taker.held), ACCEPTED)
         self.assertEmpty(self.queue)
+
+    def test_purge_of_a_slow_store(self) -> None:
+        """A page that takes long to load is waited for; what arrives meanwhile stays."""
+        self.put(*self.numbered(*range(10)))
+        (line,) = self.queue.state.levels.lines
+        line.is_busy = True
+        purged = self.queue.purge()
+        self.turn()
+        self.put(b"new")
+        self.assertNoResult(purged)
+        line.is_busy = False
+        self.clock.advance(BUSY_SECONDS)
+        self.turn()
+        self.assertEqual(self.successResultOf(purged), 10)
+        taker = Taker(self.queue)
+        taker.take(5)
+        self.turn()
+        self.assertEqual(taker.seen, [b"new"])
+
+
+class LittleRoomTests(QueueCase):
+    """A disk that was full, and is nearly so."""
+
+    def test_removals_go_on(self) -> None:
+        """What frees room waits for the store, and not for room: else both would wait for ever."""
+        self.make(resident_messages=1)
+        self.put(b"0", b"1", b"2")
+        taker = Taker(self.queue)
+        taker.take(1)
+        gate = self.broker.gate
+        gate.close(DISK, "too little room for messages")
+
+        def full(transaction: object) -> None:
+            raise StoreUnavailable("no room")
+
+        patched = self.patch(self.store, "_apply", full)
+        batch = self.broker.begin()
+        self.queue.settle(list(taker.held), ACCEPTED, batch, taker)
+        taken = batch.commit().addErrback(retry_settle, batch, self.broker.begin)
+        purged = self.queue.purge()
+        self.turn()
+        self.assertNoResult(taken)
+        self.assertNoResult(purged)
+        self.assertEqual(len(self.store.rows("q")), 3)
+        self.assertEqual(set(gate.reasons), {DISK, STORE})
+        patched.restore()
+        gate.open(STORE)
+        self.turn()
+        self.assertIsNone(self.successResultOf(taken))
+        self.assertEqual(self.successResultOf(purged), 2)
+        self.assertEqual(self.store.rows("q"), [])
+        self.assertFalse(gate.is_open)
 
 
 class FailingPagesTests(QueueCase):
