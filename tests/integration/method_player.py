@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
+from tests.support.patience import PATIENCE
 from tests.support.plain_amqp09 import (
     FACTS,
     FLAGS,
@@ -389,7 +390,7 @@ class MethodPlayer:
 
     def gone(self, queue: str, on: str = "z") -> None:
         """Wait until there is no such queue; record whether there is."""
-        end = time.monotonic() + SILENCE_SECONDS
+        end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             line = self._line(on, 1)
             line.send(_method(1, "queue.declare", {"queue": queue, "passive": 1}))

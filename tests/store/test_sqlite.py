@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import stat
 import threading
+import time
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -449,10 +450,15 @@ class WorkTests(StoreCase):
         self.assertGreater(emptied.used, 3 * 200_000)
 
     def test_log_stays_bounded(self) -> None:
-        """The log starts over under a load that never pauses."""
+        """The log starts over under a load that never pauses, however slow the disk is."""
         house = self.opened(checkpoint_bytes=1 << 20, remainder_bytes=1 << 18)
         waiting: list[tuple[Deferred[None], list[int]]] = []
-        for _ in range(300):
+        written = 0
+        end = time.monotonic() + PATIENCE
+        # How long it gets depends on how fast the checkpointer copies; it has to stop growing.
+        while written < 4 * house.store.statistics()["wal_bytes"]:
+            self.assertLess(time.monotonic(), end, house.store.statistics())
+            written += 50 * 1000
             ids = [house.store.next_id() for _ in range(50)]
             transaction = house.store.begin()
             for one in ids:
@@ -465,7 +471,7 @@ class WorkTests(StoreCase):
         house.reactor.wait(waiting[-1][0])
         figures = house.store.statistics()
         self.assertGreater(figures["log_restarts"], 0)
-        self.assertLess(figures["wal_bytes"], 12 << 20)
+        self.assertLess(figures["wal_bytes"], written)
 
 
 class FailureTests(StoreCase):
