@@ -37,6 +37,12 @@ from amqproute.jsontext import parse_json
 APPLY_TO: Final = frozenset(each.value for each in PolicyScope)
 """The scopes of policies."""
 OPERATOR_COMPONENT: Final = "operator_policy"
+PRIORITIZED: Final = "prioritized"
+"""Of a queue: it has priorities without ``x-max-priority``, as one declared by a client of 0-9 has.
+
+Only exports of this broker say it. An argument instead would be one that the queue's clients do not
+declare, and RabbitMQ would refuse them for it; it ignores keys that it does not know.
+"""
 _ABOUT: Final = frozenset(
     (
         "rabbit_version", "rabbitmq_version", "product_name", "product_version", "explanation",
@@ -202,7 +208,12 @@ class _Reading:
         draft.queue_names[name] = None
         draft.queues.append(
             QueueDeclaration(
-                name, _truth(row, "durable"), False, _truth(row, "auto_delete"), arguments
+                name,
+                _truth(row, "durable"),
+                False,
+                _truth(row, "auto_delete"),
+                arguments,
+                _truth(row, PRIORITIZED),
             )
         )
 
@@ -367,15 +378,16 @@ def export_document(
         for queue in host.queues:
             if queue.exclusive:
                 continue  # It belongs to a connection.
-            queues.append(
-                {
-                    "name": queue.name,
-                    "vhost": host.name,
-                    "durable": queue.durable,
-                    "auto_delete": queue.auto_delete,
-                    "arguments": plain("queue", queue.name, queue.arguments),
-                }
-            )
+            facts: dict[str, object] = {
+                "name": queue.name,
+                "vhost": host.name,
+                "durable": queue.durable,
+                "auto_delete": queue.auto_delete,
+                "arguments": plain("queue", queue.name, queue.arguments),
+            }
+            if queue.has_priorities:
+                facts[PRIORITIZED] = True
+            queues.append(facts)
         exclusive = {queue.name for queue in host.queues if queue.exclusive}
         for binding in host.bindings:
             if binding.target.kind is TargetKind.QUEUE and binding.target.name in exclusive:

@@ -74,6 +74,8 @@ def definition_commands(
             "arguments": _json(queue.arguments),
             "auto-delete": queue.auto_delete,
         }
+        if queue.has_priorities:
+            options["prioritized"] = True
         yield _line("queue", in_host(here, queue.name), options)
     for binding in host.bindings:
         kind, target = binding.target
@@ -147,9 +149,11 @@ def hosts_of_rows(
         if row["durable"] and not row["predeclared"]:
             host.exchanges.append(_exchange(row))
     for row in kept:
-        auto_delete = row.get("auto-delete") is True
+        auto_delete, prioritized = (row.get(key) is True for key in ("auto-delete", "prioritized"))
         place(row).queues.append(
-            QueueDeclaration(_local(row, "name"), True, False, auto_delete, _arguments(row))
+            QueueDeclaration(
+                _local(row, "name"), True, False, auto_delete, _arguments(row), prioritized
+            )
         )
     for row in bindings:
         if row["durable"] and (row["target-type"] == "exchange" or row["target"] in names):

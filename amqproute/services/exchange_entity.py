@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 FLAGS: Final = {"durable": True, "auto-delete": False, "internal": False}
-TERM_KEYS: Final = ("arguments", "auto-delete")
+TERM_KEYS: Final = ("arguments", "auto-delete", "prioritized")
 """Options of a queue as a client of 0-9-1 declares it."""
 EXCHANGE_KEYS: Final = frozenset(("type", "arguments", ALTERNATE_ARGUMENT, *FLAGS))
 BINDING_KEYS: Final = frozenset(("source", "target", "target-type", "key", "arguments"))
@@ -324,10 +324,14 @@ def read_terms(options: Mapping[str, object]) -> DeclaredTerms | None:
     """
     if not any(key in options for key in TERM_KEYS):
         return None
-    auto_delete = options.get("auto-delete", False)
-    if not isinstance(auto_delete, bool):
-        raise CommandRefused(BAD_REQUEST, "auto-delete is true or false")
-    return DeclaredTerms(auto_delete, read_arguments(options))
+    flags = []
+    for key in ("auto-delete", "prioritized"):
+        flag = options.get(key, False)
+        if not isinstance(flag, bool):
+            raise CommandRefused(BAD_REQUEST, f"{key} is true or false")
+        flags.append(flag)
+    auto_delete, has_priorities = flags
+    return DeclaredTerms(auto_delete, read_arguments(options), has_priorities)
 
 
 def _alternate_facts(alternate: EffectiveTerm) -> dict[str, object]:

@@ -54,6 +54,7 @@ _NODE_OPTIONS: Final = (
     ValueDeclaration("type", _T.TEXT, "queue or topic", choices=("queue", "topic")),
     _ARGUMENTS,
     ValueDeclaration("auto-delete", _T.BOOLEAN, "deleted after its last consumer, as in 0-9-1"),
+    ValueDeclaration("prioritized", _T.BOOLEAN, "messages leave by priority, as in 0-9"),
 )
 _LINK_OPTIONS: Final = (
     ValueDeclaration("source", _T.TEXT, "the node it takes from", True, longest=LONGEST_NAME),

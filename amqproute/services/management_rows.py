@@ -90,6 +90,8 @@ class ManagementRows:
         if terms is not None:
             row["arguments"] = argument_text(terms.arguments)
             row["auto-delete"] = terms.auto_delete
+            if terms.has_priorities:
+                row["prioritized"] = True
         return row | policy_names(self._broker.terms_of(name).values())
 
     def _topic_row_here(self, name: str) -> Row:

@@ -30,6 +30,8 @@ DEFINITIONS: dict[str, Any] = {
         {"name": "jobs:eu", "vhost": "/", "durable": True, "auto_delete": False,
          "arguments": {"x-max-length": 5, "x-dead-letter-exchange": "lost"}},
         {"name": "celery", "vhost": "/", "durable": True, "auto_delete": True, "arguments": {}},
+        {"name": "urgent", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {},
+         "prioritized": True},
         {"name": "/queues/old", "vhost": "/", "durable": True, "auto_delete": False,
          "arguments": {}},
         {"name": "gone", "vhost": "/", "durable": False, "auto_delete": False, "arguments": {}},
@@ -195,6 +197,8 @@ class DefinitionTests(InventoryCase):
         self.do("\n".join(lines))
         self.restart()
         self.assertEqual(self.broker.nodes["jobs:eu"].limits.length, 5)
+        levels = [self.broker.nodes[name].limits.priorities for name in ("celery", "urgent")]
+        self.assertEqual(levels, [1, 10])
         kinds = ("exchange", "queue", "exchange-binding")
         shown = hosts_of_rows(*(rows_of(self, kind) for kind in kinds))
         document, left = export_document(DefinitionPlan(shown))
