@@ -216,6 +216,14 @@ class ChannelBase:
         self.resume()
         self.connection.flush()
 
+    @property
+    def is_transacted(self) -> bool:
+        """Whether tx.select or dtx.select has had its turn.
+
+        The engine knows of it as soon as it has read it, while what precedes it may still wait.
+        """
+        return False
+
     def transaction(self) -> Transaction | None:
         """Return the transaction of a transacted channel, begun where there is none."""
         return None

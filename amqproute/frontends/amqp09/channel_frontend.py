@@ -228,7 +228,6 @@ class ChannelFrontend(TransactionMethods):
         # They know the channel, and would keep each other in memory.
         self._handlers.clear()
         self.classes.clear()
-        self.branch_work = None
         publisher, self.publisher = self.publisher, None
         if publisher is not None:
             publisher.drop_arriving()

@@ -9,6 +9,7 @@ by the transport alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, cast
 
 from twisted.python.failure import Failure
@@ -22,7 +23,6 @@ from amqproute.broker.commit_batch import Batch
 from amqproute.broker.exchanges.carbon_copies import routing_keys
 from amqproute.broker.exchanges.exchange_graph import RoutingOutcome
 from amqproute.broker.exchanges.topology_fault import TopologyFault
-from amqproute.broker.local_transaction import Transaction
 from amqproute.broker.publish_gate import STORE, PublishGate
 from amqproute.broker.queue import Queue
 from amqproute.broker.reply_addresses import is_reply_name
@@ -74,16 +74,23 @@ class PublishedContent:
         large: takes the body of a very large one; None for any other, and when it is refused.
         rest: the body of a very large one, when it is on the disk.
         settled: nobody waits for a confirm, or for the answer that its class has instead.
+        is_transacted: it came behind tx.select or dtx.select.
+
+    Args:
+        publish: as it came.
+        is_transacted: see above.
     """
 
-    __slots__ = ("large", "payload", "publish", "rest", "settled")
+    __slots__ = ("is_transacted", "large", "payload", "publish", "rest", "settled")
 
-    def __init__(self, publish: Publish, is_awaited: bool = False) -> None:
+    def __init__(self, publish: Publish, is_transacted: bool) -> None:
         self.publish = publish
+        self.is_transacted = is_transacted
         parts = publish.parts
         self.payload = parts[0] if len(parts) == 1 else publish.body
         self.large: LargeContentReceiver | None = None
         self.rest: IBody | None = None
+        is_awaited = isinstance(publish, ClassPublish) and publish.is_awaited
         self.settled = not (publish.number or is_awaited)
 
 
@@ -248,7 +255,8 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
     def publish(self, publishes: Sequence[Publish]) -> None:
         """Take a run of publishes."""
         publishes, refusal = address_replies(publishes, self._owner.reply_address)
-        deliveries = [PublishedContent(each) for each in publishes]
+        is_transacted = self._owner.is_transacted
+        deliveries = [PublishedContent(each, is_transacted) for each in publishes]
         if self.share is not None:
             self.share.received(len(deliveries), sum([len(each.payload) for each in deliveries]))
         self._connection.event_batch.put(self, deliveries)
@@ -259,7 +267,8 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
     def publish_class(self, publishes: Sequence[ClassPublish]) -> None:
         """Take publishes of another class than basic; see `PublishListener`."""
         self._has_classes = True
-        deliveries = [PublishedContent(each, each.is_awaited) for each in publishes]
+        is_transacted = self._owner.is_transacted
+        deliveries = [PublishedContent(each, is_transacted) for each in publishes]
         if self.share is not None:
             self.share.received(len(deliveries), sum([len(each.payload) for each in deliveries]))
         self._connection.event_batch.put(self, deliveries)
@@ -341,7 +350,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         if plan is None or not plan.takes_many or self.waiting.lines:
             return 0
         target = plan.targets[0]
-        if type(target) is not Queue or self.share is not None or self._owner.channel.is_transacted:
+        if type(target) is not Queue or self.share is not None:
             return 0
         bodies = []
         for delivery in deliveries[place : place + MOST_ALIKE]:
@@ -351,6 +360,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
                 or publish.properties is not properties
                 or delivery.large is not None
                 or delivery.rest is not None
+                or delivery.is_transacted
             ):
                 break
             bodies.append(delivery.payload)
@@ -367,9 +377,11 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         )
         if isinstance(delivery.publish, ClassPublish):
             delivery.publish.error = error
-        transaction = self._owner.transaction()
-        if transaction is not None:
-            transaction.fail(error)
+        if delivery.is_transacted:
+            with suppress(PreconditionFailed):  # one that is over has nothing to fail
+                transaction = self._owner.transaction()
+                if transaction is not None:
+                    transaction.fail(error)
 
     def _take(self, delivery: PublishedContent, batch: Batch) -> bool:
         """Put a message where it goes; False if it is answered and goes nowhere.
@@ -389,7 +401,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
             if plan is not None:
                 message = plan.pattern.message(delivery.payload)
                 self._put_on(plan.targets, exchange, message, batch, delivery)
-                return not self._owner.channel.is_transacted
+                return not delivery.is_transacted
         if not exchange or method.ticket:
             return self._take_anew(delivery, batch)
         owner, topology = self._owner, self.topology
@@ -405,7 +417,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         self._put_on(queues, exchange, message, batch, delivery)
         if plans is not None and message is came:
             plans[id(method), id(publish.properties)] = PublishPlan(queues, route.pattern)
-        return not owner.channel.is_transacted
+        return not delivery.is_transacted
 
     def _take_anew(self, delivery: PublishedContent, batch: Batch) -> bool:
         """Take a message whose way is not known; see `_take`."""
@@ -451,7 +463,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
             self._put_on(targets, exchange, message, batch, delivery)
         if len(parts) == 1 and content.is_plain and not method.immediate and not came.rest:
             self._remember(delivery, outcome, targets, came, message)
-        return not self._owner.channel.is_transacted
+        return not delivery.is_transacted
 
     def _may_publish(self, method: BasicPublish, named: AmqpMethod) -> bool:
         """Check the exchange of a publish, and the right to it; False if its ticket is wrong.
@@ -541,7 +553,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         if self._is_rehearsing:
             self.topology.put(exchange, targets, message, batch, origin)
             return
-        transaction: Transaction | None = self._owner.transaction()
+        transaction = self._owner.transaction() if delivery.is_transacted else None
         if transaction is not None:
             target = RoutedTarget(self, exchange, targets)
             if isinstance(delivery.publish, ClassPublish):
@@ -606,8 +618,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         if self.share is not None:
             self.share.received(int(is_new), sum(map(len, event.parts)))
         if delivery is None or is_new:
-            is_awaited = isinstance(publish, ClassPublish) and publish.is_awaited
-            delivery = self._arriving = PublishedContent(publish, is_awaited)
+            delivery = self._arriving = PublishedContent(publish, self._owner.is_transacted)
             self._try_large(delivery, lambda: self._begin_large(delivery))
             self._use_credit(1)
         large = delivery.large
@@ -647,6 +658,8 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
             delivery.large = None
             self._arriving = None
             self._owner.refuse(error, delivery.publish.original.method)
+            if isinstance(delivery.publish, ClassPublish):
+                answer_classes([delivery.publish], False)
 
     def _begin_large(self, delivery: PublishedContent) -> None:
         """Look at what precedes the body, and refuse now what would be refused in the end."""

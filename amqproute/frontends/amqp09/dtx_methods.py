@@ -154,6 +154,8 @@ class DtxMethods(ClassMethods):
 
     def _published(self, transaction: Transaction) -> None:
         self._xid = None
+        if self.channel.is_ended:
+            self.channel.branch_work = None
         transaction.pending -= 1
         complete = transaction.when_complete
         if not transaction.pending and complete is not None:
@@ -161,8 +163,18 @@ class DtxMethods(ClassMethods):
             complete()
 
     def end(self) -> None:
-        """See `ClassMethods.end`: the association ends; what was done stays in the branch."""
-        xid, self._xid = self._xid, None
-        branches = self.channel.connection.transactions.terms.branches
-        if xid is not None and branches is not None:
-            branches.let_go(self._owner, xid, self._ended)
+        """See `ClassMethods.end`: the association ends; what was done stays in the branch.
+
+        So does what was published before and waits for the DNS, for which a prepare waits as well.
+        """
+        xid, transaction = self._xid, self._transaction
+        if xid is not None and transaction is not None:
+            if self.channel.when_published(lambda: self._published(transaction)):
+                transaction.pending += 1
+            else:
+                self._xid = None
+            branches = self.channel.connection.transactions.terms.branches
+            if branches is not None:
+                branches.let_go(self._owner, xid, self._ended)
+        if self._xid is None:
+            self.channel.branch_work = None

@@ -76,7 +76,11 @@ def publish_staged(
         publish.parts = [octets]
         put()
 
-    return reading.addCallback(has_read)
+    def has_failed(failure: Failure) -> Failure:
+        reader.close()
+        return failure
+
+    return reading.addCallbacks(has_read, has_failed)
 
 
 class LargePublishFeed:
@@ -120,10 +124,8 @@ class LargePublishFeed:
         is_last = not self._reader.left
         event = ContentPartReceived(channel.channel, self._publish, [octets], is_last)
         is_wanted = channel.publish_part(event)
-        if not is_last and not channel.channel.is_open:
-            raise GONE  # it was refused
         if is_last or not is_wanted:
-            self._end()
+            self._end()  # a refusal is told to the class by the publisher
         else:
             channel.when_part_written(self._read)
 

@@ -42,24 +42,30 @@ class TransactionMethods(DeliveryMethods):
 
     branch_work: Callable[[], Transaction] | None = None
     _transaction: Transaction | None = None
+    _is_selected = False
+
+    @property
+    def is_transacted(self) -> bool:
+        """See `ChannelBase.is_transacted`."""
+        return self._is_selected or self.branch_work is not None
 
     def transaction_handlers(self) -> dict[type[AmqpMethod], Callable[..., None]]:
         """Return what acts on each method."""
         return {
-            TxSelect: lambda method: self.reply(method, TxSelectOk()),
+            TxSelect: self._select,
             TxCommit: lambda method: self._when_put(lambda: self._commit(method, ()), method),
             TxRollback: lambda method: self._when_put(lambda: self._roll_back(method), method),
         }
 
     def transaction(self) -> Transaction | None:
         """See `ChannelBase.transaction`."""
-        channel = self.channel
-        if not channel.is_transacted:
+        if self.branch_work is not None:
+            return self.branch_work()
+        if not self._is_selected:
             return None
-        if channel.is_distributed:
-            # Until dtx.select has its turn nothing belongs to a branch.
-            return None if self.branch_work is None else self.branch_work()
         transaction = self._transaction
+        if self.is_ended:
+            raise PreconditionFailed("the channel ended before the transaction was committed")
         if transaction is None:
             transaction = self._transaction = self.connection.transactions.declare(self)
         elif not transaction.is_open:
@@ -67,6 +73,10 @@ class TransactionMethods(DeliveryMethods):
                 "the transaction was rolled back: nothing had happened in it for too long"
             )
         return transaction
+
+    def _select(self, method: TxSelect) -> None:
+        self._is_selected = True
+        self.reply(method, TxSelectOk())
 
     def _when_put(self, act: Callable[[], None], method: AmqpMethod) -> None:
         """Act when what was published is in the transaction: it may wait for the DNS."""

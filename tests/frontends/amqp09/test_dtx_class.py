@@ -178,6 +178,32 @@ class BranchTests(DtxCase):
             self.world.advance(1)
         self.assertEqual(self.client.closes(), [])
 
+    def test_its_channel_ends_before_the_dns_answers(self) -> None:
+        """What waits when the channel ends is in the branch as well: with it or not at all."""
+        for leave in ("close", "lost"):
+            for command in ("rollback", "prepare"):
+                self.setUp()
+                there = self.world.house("b.test", nodes=("z",))
+                self.world.dns_seconds = 5
+                self.client.publish(b"1", key="z@b.test")
+                if leave == "close":
+                    self.client.ask("channel.close")
+                else:
+                    self.client.hang_up()
+                self.manager.request(command, {"xid": [Int(7), b"global", b"branch"]})
+                waits = command == "prepare"
+                self.assertEqual(self.manager.replies() == [], waits)
+                for _ in range(20):
+                    self.world.advance(1)
+                self.assertEqual(there.depth("z"), 0)
+                if waits:
+                    ((answer, _),) = self.manager.replies()
+                    self.assertEqual(answer["xaCode"], 0)
+                    self.assertEqual(self.manager.code("commit"), "OK")
+                    for _ in range(20):
+                        self.world.advance(1)
+                    self.assertEqual(there.depth("z"), 1)
+
     def test_operators_see_it(self) -> None:
         """The rows of the channel name its branch."""
         rows = [row for each in self.house.shared.connections for row in each.link_rows()]

@@ -19,7 +19,7 @@ from amqproute.message import Message
 from amqproute.values import Principal
 from tests.conformance.frame_broker import EVERYTHING, Network
 from tests.support.client09 import Client09
-from tests.support.wire09 import V09, content
+from tests.support.wire09 import V09, call, content, publish
 
 
 class PublishTests(SynchronousTestCase):
@@ -367,6 +367,50 @@ class TransactionTests(SynchronousTestCase):
         self.assertEqual(self.client.ask("tx.commit"), [])
         self.world.advance(2)
         self.assertEqual(self.client.run().names(), ["tx.commit-ok"])
+
+    def test_before_select(self) -> None:
+        """What precedes tx.select in one segment is in no transaction; a rollback leaves it."""
+        client = self.client
+        client.publish(b"old")
+        client.ask("basic.get", queue="q")
+        client.write(
+            publish(1, b"1"),
+            publish(1, b"2"),
+            call(1, "basic.ack", delivery_tag=client.tags()[0]),
+            call(1, "tx.select"),
+            publish(1, b"3"),
+            call(1, "tx.rollback"),
+        )
+        self.assertEqual(client.names()[-2:], ["tx.select-ok", "tx.rollback-ok"])
+        client.ask("basic.consume", queue="q")
+        self.assertEqual(client.bodies(), [b"1", b"2"])
+
+    def test_before_select_behind_the_dns(self) -> None:
+        """It is not, either, where it waits for the DNS when the transaction begins."""
+        there = self.world.house("b.test")
+        self.world.dns_seconds = 1.0
+        address = "q@b.test"
+        self.client.write(
+            publish(1, b"1", address), call(1, "tx.select"), publish(1, b"2", address)
+        )
+        self.client.write(call(1, "tx.rollback"))
+        for _ in range(10):
+            self.client.run(1)
+        self.assertEqual(self.client.names(), ["tx.select-ok", "tx.rollback-ok"])
+        self.assertEqual(there.depth(), 1)
+
+    def test_waits_when_its_channel_ends(self) -> None:
+        """What waits for the DNS is undone with its channel, and holds no transaction open."""
+        there = self.world.house("b.test")
+        self.world.dns_seconds = 1.0
+        (connection,) = self.house.shared.connections
+        self.client.ask("tx.select")
+        self.client.publish(b"1", key="q@b.test")
+        self.client.ask("channel.close")
+        for _ in range(10):
+            self.client.run(1)
+        self.assertEqual(there.depth(), 0)
+        self.assertEqual(len(connection.transactions), 0)
 
 
 class BodyTests(SynchronousTestCase):
