@@ -123,6 +123,20 @@ CAMPAIGNS: Final[tuple[Campaign, ...]] = (
         "tests.integration.test_signals.ActivationTests.test_sockets_of_systemd",
     ),
     Campaign(
+        "nightly runs that are killed, lose workers, or have a year behind them",
+        (
+            "tests.pipeline.test_age",
+            "tests.pipeline.test_arrivals.OrderTests",
+            "tests.pipeline.test_cluster",
+            "tests.pipeline.test_datasource.SparkTests.test_killed",
+            "tests.pipeline.test_parallel_queries.InterruptTests",
+            "tests.pipeline.test_real_journals",
+            "tests.pipeline.test_spark_session.ProcessTests.test_package_is_enough",
+            "tests.pipeline.test_stream.StreamTests.test_killed",
+        ),
+        "tests.pipeline.test_chain.DaemonTests.test_exit_code",
+    ),
+    Campaign(
         "demonstration and measurement",
         (
             "tests.integration.test_bench",
