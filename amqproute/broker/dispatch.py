@@ -42,7 +42,7 @@ def deal(state: QueueState, now_ms: int) -> tuple[Shares, list[Entry]]:
     """Take entries off the lines for consumers with capacity.
 
     Args:
-        state: of the queue.
+        state: the state of the queue.
         now_ms: the wall clock; entries that have expired are not delivered.
 
     Returns:

@@ -221,9 +221,9 @@ class EntryRemoval:
         """Note that the store has set paged entries aside.
 
         Args:
-            entries: those whose senders can be read, and notified.
-            ids: of all of them.
-            batch: for the reports.
+            entries: the entries whose senders can be read, and notified.
+            ids: the ids of all of them.
+            batch: the batch for the reports.
         """
         self._state.counters.damaged += len(ids)
         self._report_damaged(entries, ids, batch)

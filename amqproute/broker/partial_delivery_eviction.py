@@ -36,7 +36,7 @@ class PartialDelivery(Generic[K]):
 
     Attributes:
         key: which; for the one who acts.
-        octets: in memory.
+        octets: the octets in memory.
         idle_seconds: since it last made progress.
         can_spill: what has come of it can be written to disk.
     """

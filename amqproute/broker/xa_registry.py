@@ -100,7 +100,7 @@ class BranchRegistry:
         limits: see there.
 
     Attributes:
-        allows: as given.
+        allows: the function that decides on rights, as given.
     """
 
     log = Logger()

@@ -82,7 +82,7 @@ class SelectorField:
     """A field of a message, as a selector names it.
 
     Attributes:
-        section: of the message.
+        section: the section of the message.
         key: the Python attribute of a header or properties field; else the map's key.
         view: representation of its value.
         text: its name in normalized text.

@@ -190,7 +190,7 @@ class AcceptPolicy:
         limit: connections at all of them together.
 
     Attributes:
-        limit: as given; may be lowered before the first connection.
+        limit: the limit, as given; may be lowered before the first connection.
         count: present connections.
         users: authenticated connections by user.
     """

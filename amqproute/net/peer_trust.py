@@ -131,7 +131,7 @@ class TrustPolicy:
 
     Attributes:
         level: the level.
-        pins: for `TrustLevel.PIN`; one match is enough.
+        pins: the pins for `TrustLevel.PIN`; one match is enough.
     """
 
     level: TrustLevel = TrustLevel.DANE_OR_PKIX
@@ -200,7 +200,7 @@ class TrustDemand:
         level: the level reached by the proof; one of `amqproute.values.SECURITY_LEVELS`.
         records: usable TLSA records, for `TrustMethod.DANE`.
         owner: the owner name of these records.
-        pins: for `TrustMethod.PIN`.
+        pins: the pins for `TrustMethod.PIN`.
         code: ``ok``, or the code of the refusal.
         words: the same as text.
         is_host: whether `domain` is the host of a URL, without DNS records.

@@ -127,7 +127,7 @@ class TablePart:
 
     Attributes:
         table: its name.
-        day: as ``2026-11-22``.
+        day: the day as ``2026-11-22``.
         domain: its only domain, if an earlier release wrote it; otherwise empty.
         commit: the change.
     """

@@ -47,7 +47,7 @@ class SessionMonitor:
         session: the session.
         hop: its next hop.
         agent: queries the DNS.
-        clock: for timers.
+        clock: the clock for timers.
         idle_seconds: how long a connection may be unused.
         settle_seconds: how long a delivery may be without an outcome.
         is_unused: returns whether the session has been unused for that long.

@@ -177,7 +177,7 @@ class DnsClient:
 
     Args:
         reactor: sockets and time.
-        nameservers: in order of preference; at least one.
+        nameservers: the nameservers, in order of preference; at least one.
         random: chooses message ids; `random.SystemRandom` in a daemon.
         limits: time-outs and bounds.
         authentication: whether to request the AD bit (RFC 6840 §5.7).

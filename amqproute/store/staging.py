@@ -244,7 +244,7 @@ class StagingDirectory:
 
     Args:
         path: created by `open` if it is missing.
-        reactor: for results of the thread.
+        reactor: the reactor for results of the thread.
         clock_ms: milliseconds since the epoch.
     """
 

@@ -78,7 +78,7 @@ class StagingLedger:
         """Check that there is room for octets more.
 
         Args:
-            owner: whose they are.
+            owner: the owner of the contents.
             size: octets of the content then.
             octets: that are added on the disk.
 

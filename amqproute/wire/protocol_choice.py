@@ -97,7 +97,7 @@ class ProtocolChosen(Event):
     """It is known which engine the connection is for; nothing follows.
 
     Attributes:
-        number: of the protocol, among those that the `ProtocolChooser` has.
+        number: the number of the protocol, among those that the `ProtocolChooser` has.
         octets: the whole input.
         since: when the connection began, seconds of the monotonic clock.
     """
@@ -111,7 +111,7 @@ class ProtocolChooser(EngineBase):
     """The engine of a connection whose protocol is not known yet.
 
     Args:
-        protocols: those that are served; the first one is for all others.
+        protocols: the protocols that are served; the first one is for all others.
         seconds: how long to wait for a header.
     """
 

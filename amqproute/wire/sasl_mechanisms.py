@@ -246,8 +246,8 @@ class VerifyCredentials:
     """Find out whether the password is right and say so with `SaslServer.resolve`.
 
     Attributes:
-        username: as given, in its prepared form; empty if it could not be read.
-        password: to be verified; None if `is_right` has the result.
+        username: the given name in prepared form; empty if it could not be read.
+        password: the password to be verified; None if `is_right` has the result.
         is_right: the known result, as in SCRAM: only the time of the answer is open.
         mechanism: its name.
     """
@@ -277,7 +277,7 @@ class MechanismFailed:
     """The exchange is over without success.
 
     Attributes:
-        reason: for our log, not for the client.
+        reason: the reason for our log, not for the client.
         is_temporary: the credentials were not looked at; the client may try again.
     """
 
@@ -422,9 +422,9 @@ def client_mechanism(
 
     Args:
         name: the mechanism, as `choose` gave it.
-        username: for SCRAM and PLAIN.
-        password: for SCRAM and PLAIN.
-        nonce: for SCRAM: fresh, unpredictable, printable ASCII without a comma.
+        username: the username for SCRAM and PLAIN.
+        password: the password for SCRAM and PLAIN.
+        nonce: the nonce for SCRAM: fresh, unpredictable, printable ASCII without a comma.
         authorization_id: for EXTERNAL: which of the proved names to act under; empty leaves it to
             the server. For ANONYMOUS: the trace information.
         confidential: nobody can listen; PLAIN is refused without it.

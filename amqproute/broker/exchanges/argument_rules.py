@@ -104,7 +104,7 @@ class QueueDeclaration:
         durable: whether the queue survives a restart.
         exclusive: whether it belongs to the declaring connection.
         auto_delete: whether it is deleted with its last consumer.
-        arguments: as received.
+        arguments: the arguments as received.
         has_priorities: whether it has priorities without the argument (09-BASIC-07). Equal
             declarations may differ in it, since it depends on the client's version of AMQP.
     """
@@ -223,7 +223,7 @@ def queue_terms(name: str, arguments: Mapping[str, object]) -> dict[str, TermVal
 
     Args:
         name: the name of the queue, for error texts.
-        arguments: as received.
+        arguments: the arguments as received.
 
     Returns:
         The values of known arguments, by name without ``x-``.
@@ -390,7 +390,7 @@ def exchange_definition(
         name: the name of the exchange.
         type_name: the exchange type as received.
         flags: durable, auto_delete and internal; a missing one is false.
-        arguments: as received.
+        arguments: the arguments as received.
 
     Raises:
         TopologyFault: the type is unknown or that of a RabbitMQ plug-in, or an argument is invalid.

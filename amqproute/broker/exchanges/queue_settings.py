@@ -49,7 +49,7 @@ class DeclaredTerms:
 
     Attributes:
         auto_delete: whether it is deleted with its last consumer.
-        arguments: as received.
+        arguments: the arguments as received.
         has_priorities: whether it has priorities, unless ``x-max-priority`` is 0.
     """
 
@@ -97,7 +97,7 @@ def with_terms(declaration: NodeDeclaration, terms: Mapping[str, TermValue]) -> 
     """Return a declaration with what arguments and policies say.
 
     Args:
-        declaration: with the limits and options that are usual here.
+        declaration: the declaration with the limits and options that are usual here.
         terms: values in force by their names without ``x-``, checked.
     """
     if declaration.terms is None and not terms:
