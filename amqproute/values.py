@@ -72,7 +72,7 @@ SECURE_PATH: Final = Symbol("x-opt-require-secure-path")
 RELAY_PREFIX: Final = "amqp$out/"
 SERVICE_BYTES: Final = 1024 * 1024
 """The most octets of a message to a service, which has it in memory as a whole."""
-"""What the name of a relay queue has before the key of its next hop."""
+"""Prefix of the name of a relay queue, before the key of its next hop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def is_of_address(owner: str) -> bool:
 
 
 class TransportSecurity(Enum):
-    """How TLS starts on a connection to a peer. Connections without TLS do not exist."""
+    """Start of TLS on a connection to a peer. Connections without TLS do not exist."""
 
     IMPLICIT = "amqps"
     """TLS from the first octet (SRV service ``amqps``, port 5671)."""

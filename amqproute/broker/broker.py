@@ -167,7 +167,7 @@ class Broker:
 
     @property
     def context(self) -> NodeContext:
-        """What all nodes share, counters of former nodes among it."""
+        """Context shared by all nodes, with the counters of former nodes."""
         return self._context
 
     # -- virtual hosts -------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class Broker:
 
     @property
     def staging(self) -> IStaging:
-        """What clients send in parts before they publish it. See `IStore.staging`."""
+        """Contents that clients send in parts before publishing. See `IStore.staging`."""
         staging: IStaging = self._store.staging
         return staging
 

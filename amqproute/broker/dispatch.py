@@ -26,7 +26,7 @@ BROKEN_SECONDS: Final = 60.0
 """Delay before the next attempt of entries whose delivery was ended by a consumer's exception."""
 
 Shares = list[tuple[IConsumer, list[Entry]]]
-"""Which consumer gets which entries."""
+"""Assignment of entries to consumers."""
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ MOVED: Final = {"code": "message.moved"}
 """Reasons for the end of entries, for the journal."""
 
 DAMAGED_WORDS: Final = "message {entry} of {node} is damaged: {why}; quarantined, not delivered"
-"""What the log says of one."""
+"""Words of the log for one entry."""
 
 
 class IDisposal(Protocol):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all nodes of a broker share."""
+"""Context shared by all nodes of a broker."""
 
 from __future__ import annotations
 

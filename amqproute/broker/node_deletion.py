@@ -24,7 +24,7 @@ from amqproute.broker.topic import EMPTYING_SECONDS, Topic
 __all__ = ["TOLD_ROUNDS", "NodeDeletion"]
 
 TOLD_ROUNDS: Final = 100
-"""How often a deleted node is looked at again before the log tells that something is held."""
+"""Checks of a deleted node before the log says that something is still held."""
 
 
 class NodeDeletion:

@@ -25,9 +25,9 @@ from typing import Generic, TypeVar
 __all__ = ["Eviction", "EvictionAction", "PartialDelivery", "evictions", "overdue"]
 
 C = TypeVar("C", bound=Hashable)
-"""What stands for a connection."""
+"""Key of a connection."""
 K = TypeVar("K")
-"""What stands for a delivery."""
+"""Key of a delivery."""
 
 
 @dataclass(frozen=True, slots=True)

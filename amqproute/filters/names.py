@@ -375,7 +375,7 @@ VIEWS: Final[MappingProxyType[MessageView, Callable[[Any], Value]]] = MappingPro
         MessageView.JMS_DELIVERY_COUNT: lambda count: int(count) + 1,
     }
 )
-"""How the raw value of a field becomes what is seen."""
+"""Conversion of a field's raw value to the visible one."""
 
 
 def sections_of(fields: Iterable[SelectorField]) -> frozenset[str]:

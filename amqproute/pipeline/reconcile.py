@@ -110,7 +110,7 @@ class ReconcileSide:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """How far their clock is ahead of ours, in microseconds.
+    """Difference of their clock to ours, microseconds; positive if theirs is ahead.
 
     Attributes:
         estimate: the most likely offset.

@@ -37,7 +37,7 @@ LOOKS = 4
 """Number of checks of the oldest delivery within the time it may take."""
 LOOKUP_SECONDS = 60.0
 DRAIN_SECONDS = 30.0
-"""How long to wait for outcomes on a connection that will move to another place."""
+"""Time to wait for outcomes on a connection that will move to another place."""
 
 
 class SessionMonitor:

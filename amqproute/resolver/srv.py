@@ -198,7 +198,7 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class DnssecTerms:
-    """How DNSSEC is used.
+    """Use of DNSSEC.
 
     Attributes:
         use: what it is used for.

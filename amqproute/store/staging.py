@@ -171,7 +171,7 @@ class _Entry:
 
 @implementer(IStagedContent)
 class StagedContent:
-    """What one party holds of a content; see `IStagedContent`.
+    """One party's hold on a content; see `IStagedContent`.
 
     Args:
         staging: the directory.

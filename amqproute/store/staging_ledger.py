@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much may be staged, by whom, and how much is."""
+"""Bounds on staged contents by party, and the amounts in use."""
 
 from __future__ import annotations
 

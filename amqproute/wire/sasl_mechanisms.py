@@ -117,7 +117,7 @@ MIN_SALT_BYTES: Final = 12
 MAX_SALT_BYTES: Final = 256
 
 _TRANSLATED: Final = (ScramException, ValueError)
-"""What scramp raises for foul input: its own error, and Unicode errors out of the codecs."""
+"""Exceptions of scramp for invalid input: its own, and Unicode errors from the codecs."""
 
 
 def prepare(text: str) -> str:
@@ -139,7 +139,7 @@ def _check_iterations(iterations: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ScramSecret:
-    """What a server keeps instead of a password (RFC 5802 §3).
+    """Verifier that a server keeps instead of a password (RFC 5802 §3).
 
     Attributes:
         iterations: PBKDF2 rounds.
@@ -207,7 +207,7 @@ def decoy_secret(name: str, key: bytes, iterations: int = SCRAM_ITERATIONS) -> S
 
 @dataclass(frozen=True, slots=True)
 class ExternalIdentity:
-    """What the transport has proved before SASL began.
+    """Identity proved by the transport before SASL.
 
     Attributes:
         kind: ``peer`` for domain names out of a verified certificate, ``uid`` for the user id at

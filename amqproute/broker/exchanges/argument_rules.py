@@ -201,7 +201,7 @@ LOWER_COUNTS: Final = frozenset(
         "consumer-timeout",
     )
 )
-"""Where argument and policy differ, the lower value is in force; elsewhere the argument is."""
+"""Settings of which the lower value is in force; of the others it is the argument."""
 ARGUMENTS_ONLY: Final = frozenset(
     ("max-priority", "single-active-consumer", "queue-type", "queue-version")
 )

@@ -139,7 +139,7 @@ class _Exchange:
 
 
 class _Ending:
-    """What is left of an exchange or a queue that ends.
+    """Remains of an exchange or a queue that ends.
 
     Attributes:
         bindings: the bindings that lead to it.

@@ -40,7 +40,7 @@ from amqproute.broker.node_options import Excess, QueueOptions
 from amqproute.translation.dead_letters import DeadLetterTarget
 
 PRIORITIES: Final = 10
-"""How many priorities a queue tells apart that has any."""
+"""Number of priorities of a queue that has any."""
 
 
 @dataclass(frozen=True, slots=True)

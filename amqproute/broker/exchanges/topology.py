@@ -64,7 +64,7 @@ from amqproute.plurals import counted
 from amqproute.values import Origin
 
 MOST_OCTETS: Final = 256 * 1024 * 1024
-"""What all exchanges and bindings may take, by `EACH` and their arguments."""
+"""Octets of all exchanges and bindings, at most, by `EACH` and their arguments."""
 EACH: Final = 1024
 """Octets that an exchange or a binding takes in memory beside its arguments."""
 OCTET_FACTOR: Final = 8

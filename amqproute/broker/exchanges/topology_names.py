@@ -23,7 +23,7 @@ LONGEST_NAME: Final = 255
 _EXCHANGE: Final = re.compile(r"[A-Za-z0-9\-_.:]+")
 _QUEUE: Final = re.compile(r"[A-Za-z0-9\-_.:@]*")
 _LEADS_ELSEWHERE: Final = ("/", "$")
-"""How addresses of services and of other name spaces begin."""
+"""First characters of addresses of services and of other name spaces."""
 
 
 def check_exchange_name(name: str, standard: bool = False) -> None:

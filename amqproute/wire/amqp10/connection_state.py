@@ -30,7 +30,7 @@ _CLOSING: Final = (spec.Detach, spec.End, spec.Close)
 
 
 class ConnectionState(ABC):
-    """What the sessions and links of a connection share.
+    """State shared by the sessions and links of a connection.
 
     Attributes:
         settings: the settings of the connection.

@@ -508,7 +508,7 @@ class Link(NegotiatedLink):
 
     @property
     def sendable(self) -> int:
-        """How many deliveries `send` would put on the wire at once, by credit and window.
+        """Number of deliveries that `send` would put on the wire at once, by credit and window.
 
         A delivery of several frames uses more of the window; the rest waits in the session.
         """

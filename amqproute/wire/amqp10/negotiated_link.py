@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the two ends of a link negotiate: attaching, terms, credit (part 2 §2.6).
+"""Negotiation between the two ends of a link: attaching, terms, credit (part 2 §2.6).
 
 A `NegotiatedLink` is our end of a link, as sender or receiver: ``role`` is *ours*. Its deliveries
 and its detaching are in the subclass `amqproute.wire.amqp10.link.Link`.
