@@ -44,7 +44,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Counts:
-    """What was found: for each figure the things that are counted, one text each.
+    """The findings: for each figure the counted things, one text each.
 
     Attributes:
         found: figure to things.

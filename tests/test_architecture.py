@@ -89,7 +89,7 @@ IO_MODULES = {
     "asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "select", "selectors",
     "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time",
 }  # fmt: skip
-"""What of the standard library a sans-IO engine has no business with."""
+"""Modules of the standard library that a sans-IO engine must not use."""
 
 SANS_IO_LIBRARIES = {"scramp"}
 """Packages that wire may use: the grammar of SCRAM, with nonce and salt as arguments."""
@@ -111,7 +111,7 @@ NO_WIRE = ("broker", "http")
 octets of records in the store are made in `stored_values`."""
 
 NO_ENGINE = ("amqproute.frontends.common",)
-"""What the frontends of all protocols use: it imports no engine and none of its types."""
+"""The package that the frontends of all protocols use imports no engine and none of its types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ class ArchitectureTests(SynchronousTestCase):
         self.assertNone(["a circle of imports: " + ", ".join(each) for each in circles(graph)])
 
     def test_no_imports_for_type_checking(self) -> None:
-        """What an annotation names is imported like everything else."""
+        """Names in annotations are imported like all others."""
         self.assertNone(
             [
                 f"{module}:{node.lineno}: imports for type checking only"
@@ -353,7 +353,7 @@ class ArchitectureTests(SynchronousTestCase):
         self.assertNone(offenses)
 
     def test_the_ground_floors_know_no_twisted(self) -> None:
-        """What is spoken of is free of how it is moved."""
+        """Packages of values do not depend on the transport."""
         self.assertNone(
             [
                 str(found)
@@ -364,7 +364,7 @@ class ArchitectureTests(SynchronousTestCase):
         )
 
     def test_no_imports_in_functions(self) -> None:
-        """What a module needs stands at its top."""
+        """Imports stand at the top of a module."""
         self.assertNone(
             [
                 f"{found}, inside a function"
@@ -440,7 +440,7 @@ class CountTests(SynchronousTestCase):
 
 
 class GuideTests(SynchronousTestCase):
-    """What CONTRIBUTING.md names is there: files, classes, their members, functions."""
+    """Names in CONTRIBUTING.md exist: files, classes, their members, functions."""
 
     def setUp(self) -> None:
         text = (ROOT / "CONTRIBUTING.md").read_text()

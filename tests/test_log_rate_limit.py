@@ -33,7 +33,7 @@ class SparingTests(SynchronousTestCase):
         self.assertEqual([rate_limited_log.due("a") for _ in range(4)], [4, 1, 1, 0])
 
     def test_words(self) -> None:
-        """What a line says of those that had none."""
+        """The line counts the events that had no line of their own."""
         self.assertEqual(and_more(1), "")
         self.assertIn("3 more", and_more(4))
 

@@ -92,7 +92,7 @@ class TokensTests(SynchronousTestCase):
             self.assertRaises(ConfigError, self.opened)
 
     def test_principals(self) -> None:
-        """What a token can act as."""
+        """The principal of a token."""
         self.assertEqual(principal_named("user:ann"), ANN)
         self.assertEqual(str(principal_named("peer:B.example")), "peer:b.example")
         self.assertEqual(str(principal_named("uid:7")), "uid:7")
@@ -101,7 +101,7 @@ class TokensTests(SynchronousTestCase):
 
 
 class ScopeTests(SynchronousTestCase):
-    """What a token is good for."""
+    """The scope of a token."""
 
     def test_words(self) -> None:
         """All, what only reads, operations, and operations on some entities."""
@@ -121,7 +121,7 @@ class ScopeTests(SynchronousTestCase):
             self.assertEqual(scope.covers(name, node, changes=changes), is_covered, words)
 
     def test_wrong_words(self) -> None:
-        """What means nothing is refused."""
+        """Meaningless scopes are refused."""
         for words in (
             [],
             [""],

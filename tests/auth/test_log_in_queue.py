@@ -94,7 +94,7 @@ class QueueTests(SynchronousTestCase):
         self.assert_soon(self.desk.come("203.0.113.1", "ann", True), self.desk.now)
 
     def test_known_user_beside_a_guesser(self) -> None:
-        """Who has logged in from the guesser's address before does not wait for the guesser,
+        """A user who has logged in from the guesser's address before does not wait for the guesser,
         who continues all the time."""
         self.desk.come(GUESSER, "ann", True)
         for number in range(400):

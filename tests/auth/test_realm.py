@@ -121,7 +121,7 @@ class RealmTestCase(SynchronousTestCase):
 
 class OfferTests(RealmTestCase):
     def test_table(self) -> None:
-        """What is offered follows from the facts of the transport."""
+        """The offer follows from the facts of the transport."""
         for facts, users, expected in (
             (CLEAR, USERS, (SCRAM_SHA_256, ANONYMOUS)),
             (TLS, USERS, (SCRAM_SHA_256, PLAIN, ANONYMOUS)),
@@ -260,7 +260,7 @@ class VerifyTests(RealmTestCase):
             self.assertIs(self.successResultOf(result), True)
 
     def test_too_many_of_one_address(self) -> None:
-        """Who is sent away is told to come back, not that the password is wrong."""
+        """A refused client is told to come back, not that the password is wrong."""
         self.slow()
         authenticator = self.make()
         results = [
@@ -347,7 +347,7 @@ class GuessingTests(RealmTestCase):
                 answer.cancel()
 
     def test_scram_waits_for_its_turn(self) -> None:
-        """What came of a proof is not said before a slot is free: it would be a free guess."""
+        """The result of a proof is withheld until a slot is free: it would be a free guess."""
         facts = LogInTransport("192.0.2.5", tls=True)
         wrong = [
             self.make().verify(VerifyCredentials("bob", None, False, SCRAM_SHA_256), facts)
@@ -383,7 +383,7 @@ class GuessingTests(RealmTestCase):
         self.assertIsInstance(self.log_in(self.make(), EXTERNAL, facts), MechanismDone)
 
     def test_malformed(self) -> None:
-        """What is no log-in at all is refused like a wrong password, and as late."""
+        """A malformed log-in is refused like a wrong password, and as late."""
         for mechanism, octets in ((PLAIN, b"\0ann"), (SCRAM_SHA_256, b"n,,n=ann")):
             step = self.make().begin(mechanism, TLS).step(octets)
             self.assertEqual(step, VerifyCredentials(step.username, None, False, mechanism))  # type: ignore[union-attr]

@@ -40,7 +40,7 @@ class UsersTestCase(SynchronousTestCase):
 
 class AddTests(UsersTestCase):
     def test_add_and_verify(self) -> None:
-        """What was added is known after loading, by its password only."""
+        """Added users are known after loading, by their passwords only."""
         self.assertTrue(fewer(self.path, "ann", "pencil"))
         self.assertTrue(fewer(self.path, "bob@alpha.example", "päper"))
         known = UserFile.load(self.path)
@@ -208,7 +208,7 @@ class LoadTests(UsersTestCase):
 
     @given(data=st.binary(max_size=80))
     def test_any_bytes(self, data: bytes) -> None:
-        """Whatever lies there, it is users or a ConfigError."""
+        """Any contents of the file are users or a ConfigError."""
         self.path.write_bytes(data)
         self.path.chmod(0o600)
         try:

@@ -13,7 +13,7 @@ from amqproute.config.endpoint import Endpoint, parse_endpoint
 
 
 class EndpointTests(SynchronousTestCase):
-    """What a description is taken for."""
+    """The endpoint of each description."""
 
     def test_accepted(self) -> None:
         """Twisted takes each of these, and they mean this."""

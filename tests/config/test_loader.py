@@ -72,7 +72,7 @@ log: {format: json}
 
 
 class LoadsTests(SynchronousTestCase):
-    """What text becomes."""
+    """The values of texts."""
 
     def test_refused(self) -> None:
         """Each bad file is refused with the file, the line, the key, the cause and the hint."""
@@ -158,7 +158,7 @@ class LoadsTests(SynchronousTestCase):
         self.assertEqual(config.log.format, "json")
 
     def test_peer_for(self) -> None:
-        """What an entry does not say the longest wildcard says, then the star, then the default."""
+        """A missing option comes from the longest wildcard, then the star, then the default."""
         config = loads(
             "peers:\n  '*': {relay-for: [y.example]}\n  '*.example': {relay-for: [z.example]}\n"
             "  '*.b.example': {level: pkix}\n  a.b.example: {relay-for: [x.example]}\n",
@@ -220,7 +220,7 @@ class LoadsTests(SynchronousTestCase):
         self.assertEqual(error.problems, ["f:1: relays: unknown key; did you mean relay?"])
 
     def test_words(self) -> None:
-        """What old YAML takes for numbers, dates and booleans are names here."""
+        """Numbers, dates and booleans of old YAML are names here."""
         config = loads("nodes: [{name: no}, {name: 12:30}, {name: 2024-01-01}]", "f")
         self.assertEqual([node.name for node in config.nodes], ["no", "12:30", "2024-01-01"])
 
@@ -315,7 +315,7 @@ class FileTests(SynchronousTestCase):
         self.assertIn("File name too long", problem.message)
 
     def test_unreadable(self) -> None:
-        """What cannot be read is said with its cause."""
+        """A file that cannot be read is reported with the cause."""
         error = self.assertRaises(ConfigError, load, self.path)
         self.assertEqual(str(error), f"{self.path}:1: cannot be read: No such file or directory")
         error = self.assertRaises(ConfigError, load, self.directory)
@@ -364,7 +364,7 @@ class FileTests(SynchronousTestCase):
 
 
 class AdviceTests(SynchronousTestCase):
-    """What is allowed but may not be meant."""
+    """Settings that are allowed but perhaps not intended."""
 
     def keys(self, text: str) -> list[str]:
         """The keys that advice is given about."""

@@ -47,7 +47,7 @@ class SecondsTests(SynchronousTestCase):
 
     @given(st.floats(0, LONGEST_SECONDS) | st.integers(0, int(LONGEST_SECONDS)))
     def test_round_trip(self, seconds: float) -> None:
-        """What is written is read back, to the nanosecond."""
+        """A written value is read back, to the nanosecond."""
         self.assertAlmostEqual(parse_seconds(format_seconds(seconds)), seconds, delta=1e-6)
 
     @given(st.text(max_size=12))
@@ -89,7 +89,7 @@ class BytesTests(SynchronousTestCase):
 
     @given(st.integers(0, 2**62))
     def test_round_trip(self, size: int) -> None:
-        """What is written is read back exactly."""
+        """A written value is read back exactly."""
         self.assertEqual(parse_bytes(format_bytes(size)), size)
 
     @given(st.integers(0, 2**20), st.sampled_from(["B", "KiB", "MiB", "GiB", "TiB"]))

@@ -29,7 +29,7 @@ class IdleLink:
 
 
 class BoundTests(SynchronousTestCase):
-    """Which bound is shown, and for how long."""
+    """The bound that is shown, and for how long."""
 
     def setUp(self) -> None:
         self.clock = Clock()

@@ -31,7 +31,7 @@ ANN = Principal("user", "ann")
 BIG = "x" * 100_000
 BEGIN = spec.Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10)
 SMALL = LINK_OCTETS + 4 * KIB
-"""What a link with short names takes at most."""
+"""The most that a link with short names takes."""
 
 
 class EndpointCase(SynchronousTestCase):

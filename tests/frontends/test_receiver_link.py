@@ -90,7 +90,7 @@ class AcceptanceTests(InboundCase):
         self.assertEqual((self.client.updates, self.house.depth("q")), ([], 1))
 
     def test_settling_second(self) -> None:
-        """Where the sender settles first, the receiver only tells the outcome."""
+        """If the sender settles first, the receiver only states the outcome."""
         link = self.client.sender(
             "q",
             rcv_settle_mode=spec.RECEIVER_SECOND,
@@ -204,7 +204,7 @@ class CreditTests(InboundCase):
         self.assertEqual(len(self.flushLoggedErrors()), 1)
 
     def test_bytes_of_the_greediest(self) -> None:
-        """Where memory runs short whoever holds most is not read; the others and credit go on."""
+        """With little memory left the largest holder is not read; the others and credit go on."""
         self.build(limits=FrontendLimits(link_credit=50, memory_bytes=8 * 1024 * 1024))
         (greedy,) = self.house.shared.connections
         other = self.house.client()
@@ -342,7 +342,7 @@ class RefusalTests(InboundCase):
         self.assertEqual(self.client.detached, {})
 
     def test_settled_already(self) -> None:
-        """Where nothing can be rejected the link is detached, and names the delivery."""
+        """If nothing can be rejected the link is detached, and names the delivery."""
         link = self.client.sender(None)
         self.run_now()
         self.client.send(link, message(to="nowhere"), message(to="q"), settled=True)

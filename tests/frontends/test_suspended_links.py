@@ -39,7 +39,7 @@ EXACTLY_ONCE: dict[str, Any] = {
 
 
 class RetentionTests(SynchronousTestCase):
-    """How long a terminus outlives its link."""
+    """The lifetime of a terminus beyond its link."""
 
     def test_asked(self) -> None:
         """The requested timeout is in force, up to the longest."""
@@ -70,7 +70,7 @@ class RetentionTests(SynchronousTestCase):
 
 
 class NoteTests(SynchronousTestCase):
-    """How the store names what became of a delivery."""
+    """The store's names of the outcomes of deliveries."""
 
     @given(st.tuples(st.text(), st.text(), st.text(), st.text()), st.binary(max_size=32))
     def test_there_and_back(self, link: LinkKey, tag: bytes) -> None:

@@ -98,7 +98,7 @@ SOURCE = {
     "capabilities",
     "dynamic",
 }
-"""What `subscribe` puts into the source; the rest is the attach's."""
+"""The fields of the source set by `subscribe`; the rest belongs to the attach."""
 
 
 class WaitTests(TopicCase):

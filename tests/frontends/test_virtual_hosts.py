@@ -82,7 +82,7 @@ class HostCase(SynchronousTestCase):
 
 
 class OpenTests(HostCase):
-    """Which virtual host a connection gets."""
+    """The virtual host of a connection."""
 
     def refusal(self, name: str, principal: Principal = ALICE, **changes: Any) -> tuple[int, str]:
         client = Client09(self.house, principal, virtual_host=name, **changes)

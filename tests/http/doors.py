@@ -45,7 +45,7 @@ USERS = ("root", "clerk", "viewer", "maker")
 
 @dataclass(frozen=True)
 class Said:
-    """What a door answers: the status, the words and the attributes."""
+    """The answer of a door: the status, the words and the attributes."""
 
     status: int
     words: str

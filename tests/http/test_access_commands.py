@@ -117,7 +117,7 @@ class RightsTests(DoorsCase):
         self.assertEqual({*self.app.broker.nodes}, before)
 
     async def test_rights_by_node(self) -> None:
-        """Who may manage one node changes that one."""
+        """The right to manage one node allows changing that one."""
         purge = "/api/v1/queues/{}/purge"
         for who, node, status in (
             ("clerk", "orders", 200),

@@ -55,7 +55,7 @@ class ChannelCase(SynchronousTestCase):
 
 
 class BoundsTests(ChannelCase):
-    """What is too large, or no request."""
+    """Oversized and malformed requests."""
 
     def test_header(self) -> None:
         """A header that is too long, or has too many fields, is refused in words."""
@@ -139,7 +139,7 @@ class BoundsTests(ChannelCase):
 
 
 class DeadlineTests(ChannelCase):
-    """Who is slow."""
+    """Slow clients."""
 
     def test_a_slow_request(self) -> None:
         """A byte now and then does not keep a connection open."""

@@ -139,6 +139,6 @@ class ListenerTests(TestCase):
         self.assertEqual(status, 200)
 
     def test_descriptions(self) -> None:
-        """What names no endpoint is refused."""
+        """A text that names no endpoint is refused."""
         with self.assertRaises(ListenError):
             HttpListener(reactor, "carrier-pigeon:7", self.web.site)  # type: ignore[arg-type]

@@ -106,7 +106,7 @@ class AgreementTests(DoorsCase):
                 self.assertNotIn(http.status, (404, 405) if not operation.subject else (405, 500))
 
     async def test_every_operation_refuses_alike(self) -> None:
-        """Who may look, and manage nothing, is refused alike; who may not even look, at HTTP."""
+        """A reader without `manage` is refused alike; one without the right to read, at HTTP."""
         for operation, entity in forms():
             if operation.name == "QUERY":
                 continue
@@ -174,7 +174,7 @@ class AgreementTests(DoorsCase):
         )
 
     async def test_changes_alike(self) -> None:
-        """What one door makes the other one finds, changes and deletes."""
+        """Objects made at one door are found, changed and deleted at the other."""
         queue = ENTITIES["queue"]
         made = await self.by_http("PUT", "/api/v1/queues/made", {"capacity": 7})
         self.assertEqual(made.status, 201, made.body)
@@ -222,7 +222,7 @@ class AgreementTests(DoorsCase):
         self.assertEqual((detail["remote"], detail["log-in"]), ("192.0.2.9", "basic"))
 
     async def test_dry_runs_are_not_recorded(self) -> None:
-        """Whoever only counts changes nothing."""
+        """A dry run changes nothing."""
         noted: list[Any] = []
         self.patch(self.app.broker.journal, "note", noted.append)
         answer = await self.by_http("POST", "/api/v1/queues/orders/purge", {"dry-run": True})

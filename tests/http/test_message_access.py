@@ -31,7 +31,7 @@ class PublishTests(DoorsCase):
         return found
 
     async def test_publish_and_browse(self) -> None:
-        """What was published is listed as it was written, and stays where it is."""
+        """A published message is listed as it was written, and stays where it is."""
         for body in (
             {"body": "grüße", "content-type": "text/plain", "subject": "hello"},
             {"body": "//8=", "encoding": "base64"},
@@ -138,7 +138,7 @@ class TailTests(DoorsCase):
         self.assertEqual(web.site.streams, 0)
 
     async def test_rights(self) -> None:
-        """Who may not look at the service does not follow its journal."""
+        """A user without the right to see the service does not follow its journal."""
         for who, status in (("maker", 403), ("", 401)):
             answer = await self.by_http("GET", "/api/v1/journal/tail", who=who)
             self.assertEqual(answer.status, status)

@@ -134,7 +134,7 @@ class DispatchTests(SiteCase):
             self.site.mount("/static/", echo)
 
     def test_a_failure_is_answered(self) -> None:
-        """What a handler does not expect is logged, and told without details."""
+        """Unexpected exceptions of a handler are logged, and reported without details."""
 
         def fails(request: HttpRequest) -> HttpResponse:
             raise RuntimeError("secret words")
@@ -157,7 +157,7 @@ class FormTests(SiteCase):
     """Forms of bodies and answers."""
 
     def test_media_types(self) -> None:
-        """What is not spoken is refused in words that are: 415 and 406."""
+        """Media types that are not spoken are refused by 415 and 406."""
         answer = self.ask("POST", "/things", {**ANN, "Content-Type": "text/xml"}, b"<a/>")
         self.assertProblem(answer, 415, "content-type")
         self.assertEqual(answer.headers["Accept"], "application/json")
@@ -181,7 +181,7 @@ class FormTests(SiteCase):
         self.assertProblem(self.ask("GET", f"/things?{many}", ANN), 400, "query")
 
     def test_entity_tags(self) -> None:
-        """Who has the answer already is told so."""
+        """A client that has the answer already is told so."""
         tag = self.ask("GET", "/things", ANN).headers["ETag"]
         for said in (tag, f'"other", W/{tag}', "*"):
             answer = self.ask("GET", "/things", {**ANN, "If-None-Match": said})
@@ -220,7 +220,7 @@ class FormTests(SiteCase):
 
 
 class LogInTests(SiteCase):
-    """Who asks."""
+    """The party behind a request."""
 
     def test_none(self) -> None:
         """Without a log-in the ways to log in are told."""
@@ -257,7 +257,7 @@ class LogInTests(SiteCase):
         self.assertEqual(answer.headers["Retry-After"], "5")
 
     def test_passwords_in_the_clear(self) -> None:
-        """Where others can listen neither passwords nor tokens are taken."""
+        """Where others can listen, neither passwords nor tokens are accepted."""
         self.assertProblem(self.ask("GET", "/things", ANN, client=PLAIN), 403)
         bearer = {"Authorization": "Bearer x"}
         self.assertProblem(self.ask("GET", "/things", bearer, client=PLAIN), 403)

@@ -152,7 +152,7 @@ class NumberTests(SynchronousTestCase):
 
 
 class SpanTests(SynchronousTestCase):
-    """How long an entry took."""
+    """Durations of entries."""
 
     def test_microseconds(self) -> None:
         """In its queue, from the millisecond in which it came; and from there to the outcome."""
@@ -244,7 +244,7 @@ class GroupTests(SynchronousTestCase):
 
 
 class BegunTests(SynchronousTestCase):
-    """Which entries a run begins."""
+    """The entries that begin with a run."""
 
     def test_one_and_many(self) -> None:
         """A run of one record has its entry where others have what all of them share."""

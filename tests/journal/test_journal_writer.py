@@ -64,7 +64,7 @@ class JournalCase(SynchronousTestCase):
 
 
 class SegmentTests(JournalCase):
-    """Where records stand."""
+    """Positions of records."""
 
     def test_written_and_closed(self) -> None:
         """A journal that is closed has its records in the folder of their day, and a head."""

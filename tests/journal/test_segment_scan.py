@@ -130,7 +130,7 @@ class LookBackTests(SynchronousTestCase):
         return found.begun
 
     def test_all(self) -> None:
-        """Where everything has been read, that is so of every entry."""
+        """After a complete scan this holds for every entry."""
         self.begun(5, 7)
         self.begun(8)
         self.assertEqual(self.begun(9), JournalStart({5, 7, 8}, 0))

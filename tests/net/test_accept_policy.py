@@ -125,7 +125,7 @@ class PolicyTests(SynchronousTestCase):
         self.assertEqual(len(self.places), 80)
 
     def test_lone_strangers(self) -> None:
-        """Where everybody has one connection, the oldest goes after its time, and not before."""
+        """Among single connections the oldest is closed after its time, and not before."""
         first = self.come("198.51.0.1")
         for number in range(1, 80):
             self.come(f"198.51.{number}.1")
@@ -214,7 +214,7 @@ class PolicyTests(SynchronousTestCase):
         self.assertIn(decision.victim, theirs)
 
     def test_unix(self) -> None:
-        """Who is on this machine gets in as long as anything mute can make room."""
+        """A client of this machine is admitted as long as a mute connection can make room."""
         for turn in range(1000):
             self.come(f"198.51.{turn % 50}.1")
         for _ in range(100):
@@ -234,7 +234,7 @@ class PolicyTests(SynchronousTestCase):
         self.assertIsNotNone(self.log_in("192.0.2.1", PeerStanding.ANONYMOUS))
 
     def test_all_listeners(self) -> None:
-        """Where all places of the daemon are taken, any listener's mute connection may go."""
+        """When all places of the daemon are taken, any listener's mute connection may be closed."""
         self.policy.limit = 30
         other = self.policy.listener(TERMS)
         for _ in range(20):
@@ -288,7 +288,7 @@ class PolicyTests(SynchronousTestCase):
         self.assertIsNone(self.arrive("user:d"))
 
     def test_a_user_leaves(self) -> None:
-        """What a user gives back it, and the others, may have again."""
+        """A place that a user gives back is free for the user and for others."""
         keys = []
         for _ in range(50):
             self.arrive("user:ann")
@@ -306,7 +306,7 @@ class PolicyTests(SynchronousTestCase):
         self.assertEqual(found[30], "30 of 60 connections in all")
 
     def test_late_news(self) -> None:
-        """What is said of connections that have left changes nothing."""
+        """Reports on connections that have left change nothing."""
         key = self.come("192.0.2.1")
         self.policy.leave(key)
         self.policy.leave(key)

@@ -144,7 +144,7 @@ class IdentityTests(SynchronousTestCase):
         self.assertEqual(peer_domains(certificate), frozenset({"xn--bcher-kva.example"}))
 
     def test_nonsense_is_not_proved(self) -> None:
-        """What cannot be a name is refused, not raised."""
+        """Values that cannot be names are refused without an exception."""
         certificate = self.certificate("beta.example")
         for name in ("", " ", "a b", "x" * 300, "-", "é" * 70 + ".example"):
             self.assertFalse(match(certificate, name), name)

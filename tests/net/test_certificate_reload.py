@@ -151,7 +151,7 @@ class WatchTests(RenewalTestCase):
         self.assertEqual(self.alpha.loaded.serial, self.serial)
 
     def test_reloaded_otherwise(self) -> None:
-        """What a reload has read is not read again."""
+        """Files that a reload has read are not read again."""
         new = self.issue_next("new")
         self.put(new, "chain.pem")
         self.put(new, "key.pem")
@@ -260,7 +260,7 @@ class RevocationTests(RenewalTestCase):
         self.assertEqual(Meeting(alpha, self.beta).outcome("client"), "tls.revoked")
 
     def test_refused(self) -> None:
-        """What is no list, or not signed by the authority whose name it bears."""
+        """A file that is no list, or is not signed by the authority it names, is refused."""
         forger = Path(self.mktemp())
         make_authority(forger)
         forged = revocation_list(self.root, self.certificate(self.beta), signer=forger)

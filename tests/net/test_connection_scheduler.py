@@ -71,7 +71,7 @@ class SchedulerTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_one_slice_in_each_turn(self) -> None:
-        """Who has more continues in the next turn, and the next."""
+        """A connection with more input continues in the next turn, and the next."""
         connection = self.worker("a")
         self.read(connection, 3500)
         self.assertTrue(connection.share.is_waiting)
@@ -92,7 +92,7 @@ class SchedulerTests(SynchronousTestCase):
         self.assertEqual({connection.share.slices for connection in connections}, {2})
 
     def test_half_slices(self) -> None:
-        """Where many wait, slices are half as long."""
+        """Slices are half as long while many connections wait."""
         connections = [self.worker("a") for number in range(150)]
         for connection in connections:
             self.read(connection, 3000)
@@ -115,7 +115,7 @@ class SchedulerTests(SynchronousTestCase):
             self.assertEqual(sorted(order[start : start + 3]), ["a", "b", "c"], order)
 
     def test_light_before_heavy(self) -> None:
-        """Who asks for little is served at once, however many others wait."""
+        """A small request is served at once, however many others wait."""
         for number in range(50):
             self.read(self.worker(f"{number},"), 5000)
         light = self.worker("L")
@@ -148,7 +148,7 @@ class SchedulerTests(SynchronousTestCase):
             self.turn()
 
     def test_move(self) -> None:
-        """Whoever logs in owes nothing of what others at the same address have had."""
+        """A connection that logs in owes nothing of the work of others at its address."""
         crowd = self.scheduler.party("address 192.0.2.1")
         greedy = self.worker("g")
         greedy.share.party = crowd
@@ -188,7 +188,7 @@ class SchedulerTests(SynchronousTestCase):
         self.assertEqual((one.left, one.share.party), (0, ann))
 
     def test_within_a_party(self) -> None:
-        """Who asks for little comes before the others of its party, in the next turn."""
+        """A small request precedes the others of its party in the next turn."""
         party = self.scheduler.party("address 192.0.2.1")
         greedy = [self.worker(f"{number},") for number in range(20)]
         light = self.worker("L")
@@ -207,7 +207,7 @@ class SchedulerTests(SynchronousTestCase):
             self.turn()
 
     def test_party_of_nobody(self) -> None:
-        """What a party has had is forgotten with its last connection."""
+        """The record of a party's work is forgotten with its last connection."""
         one = self.worker("a")
         one.share.party = self.scheduler.party("user ann")
         self.assertIs(self.scheduler.party("user ann"), one.share.party)
@@ -241,7 +241,7 @@ class SchedulerTests(SynchronousTestCase):
             self.turn()
 
     def test_no_debt_for_idle_processors(self) -> None:
-        """Who worked while nobody else wanted to does not have to wait for it later."""
+        """Work done while no other connection wanted any is not charged later."""
         old, new = self.worker("o"), self.worker("n")
         for _ in range(100):
             self.read(old, 1000)
@@ -252,7 +252,7 @@ class SchedulerTests(SynchronousTestCase):
         self.assertIn("o", order[:2])
 
     def test_forgotten(self) -> None:
-        """Who has gone works no more; the turns end."""
+        """A closed connection works no more, and the turns end."""
         connection = self.worker("a")
         self.read(connection, 5000)
         self.scheduler.forget(connection)
@@ -335,7 +335,7 @@ class PutOffTests(SynchronousTestCase):
         self.assertEqual(self.log.count("t"), 100)
 
     def test_light(self) -> None:
-        """Whoever has had less than others waits for no step of another kind."""
+        """A connection that had less than others waits for no step of another kind."""
         light = Worked("L", self.log)
         self.greedy()
         for _ in range(100):

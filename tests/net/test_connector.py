@@ -78,7 +78,7 @@ class ConnectorTests(ConnectorTestCase):
         self.assertIn("[2001:db8::1]:5671: connect.refused", error.attempts[1])
 
     def test_closed_while_it_opens(self) -> None:
-        """What Twisted has wrapped for programs is told in words for people."""
+        """Errors that Twisted wraps for programs are put into words for people."""
         connecting = self.connect("192.0.2.1")
         wrapped: Any = Failure(ConnectionDone())
         self.fail(0, error.ConnectError(string=wrapped))
@@ -134,7 +134,7 @@ class ConnectorTests(ConnectorTestCase):
         return server, Wire(client, pump)
 
     def test_wrong_name_then_right(self) -> None:
-        """Where one machine shows a wrong certificate the next address gets its turn."""
+        """After a wrong certificate at one machine the next address is tried."""
         connecting = self.connect("192.0.2.1", "192.0.2.2")
         _, wire = self.serve(self.built(0), contexts_in(self.directory, "gamma.example"))
         settle(wire, self.reactor)
@@ -240,7 +240,7 @@ class TargetTests(ConnectorTestCase):
         return error
 
     def test_denied(self) -> None:
-        """Whatever the look-up gave, and whenever it was: not a packet goes there."""
+        """A forbidden address gets no packet, whatever the look-up gave and whenever it was."""
         for source in ("address", "srv:_amqps._tcp.beta.example"):
             for address in ("127.0.0.1", "0.0.0.0", "::", "::1", "fe80::1%eth0", "10.0.0.1",
                             "::ffff:10.0.0.1", "192.0.2.9"):  # fmt: skip
@@ -304,7 +304,7 @@ class TargetTests(ConnectorTestCase):
         self.assertIn("127.0.0.1:5671: dns.denied-target", error.attempts[0])
 
     def test_static(self) -> None:
-        """Where an operator leads is not judged: `via` may be anywhere, at any port."""
+        """The operator's choice is not judged: `via` may be anywhere, at any port."""
         for address, port in (("127.0.0.1", 25), ("10.0.0.1", 6379), ("::1", 5671)):
             connecting = self.dial(address, port=port, source="static")
             self.assertEqual(self.reactor.tcpClients[-1][:2], (address, port))

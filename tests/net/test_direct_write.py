@@ -57,7 +57,7 @@ class OutletTests(SynchronousTestCase):
         self.assertRaises(BlockingIOError, self.far.recv, 99)
 
     def test_behind_what_waits(self) -> None:
-        """What the transport holds goes first."""
+        """Octets that the transport holds go first."""
         self.transport.write(b"first")
         self.write(b"second")
         self.assertRaises(BlockingIOError, self.far.recv, 99)
@@ -65,7 +65,7 @@ class OutletTests(SynchronousTestCase):
         self.assertEqual(self.far.recv(99), b"firstsecond")
 
     def test_full(self) -> None:
-        """What the socket does not take is the transport's, in order."""
+        """Octets that the socket does not take go to the transport, in order."""
         data = bytes(range(256)) * 8192
         self.write(data)
         self.assertEqual(self.reactor.getWriters(), [self.transport])
@@ -97,7 +97,7 @@ class OutletTests(SynchronousTestCase):
         self.assertEqual(self.far.recv(9999), bytes(number % 256 for number in range(2000)))
 
     def test_sizes_of_reads(self) -> None:
-        """Where much comes the next read takes much; where little does it takes little."""
+        """The size of the next read follows the size of the last one."""
         sizes = []
         for came in (100, 40_000, 900_000, 100, 40_000):
             self.outlet.came(came)

@@ -27,7 +27,7 @@ class ExplainTests(SynchronousTestCase):
         return found.code, str(found)
 
     def test_no_tls_at_the_other_end(self) -> None:
-        """Whatever ends it before an answer: the port does not begin with TLS."""
+        """Any end before an answer means that the port does not begin with TLS."""
         for error in (
             ConnectionDone(),
             ConnectionLost(),

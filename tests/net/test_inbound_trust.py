@@ -255,7 +255,7 @@ class InboundTests(SynchronousTestCase):
         self.assertEqual(self.meet(self.alpha, absent, policy=policy), "tls.pin")
 
     def test_waiting(self) -> None:
-        """What the peer sends while the DNS is asked waits with it; a deadline ends both."""
+        """Input that arrives during a DNS query waits with it; a deadline ends both."""
         for chunk in (65536, 9):
             self.assertEqual(self.meet(self.alpha, None, early=b"hello", chunk=chunk), "waits")
             self.assertEqual(self.meeting.server.engine.reads, [])

@@ -91,7 +91,7 @@ class ListenerTests(SynchronousTestCase):
         self.assertEqual((name, mode), (path, 0o660))
 
     def test_bad_descriptions(self) -> None:
-        """What is no endpoint is refused in words, before anything is opened."""
+        """A text that is no endpoint is refused in words, before anything is opened."""
         for bad in (
             "",
             "tcp",
@@ -294,7 +294,7 @@ class ListenerTests(SynchronousTestCase):
         return self.opened(terms=replace(terms, balancers=balancers), **options)
 
     def test_proxied(self) -> None:
-        """What a listed balancer says of the client counts, for the facts and for the shares."""
+        """A listed balancer's word on the client counts, for the facts and for the shares."""
         listener = self.balanced(terms=AcceptTerms(100, 2, 10))
         ends = []
         for number in range(4):

@@ -195,7 +195,7 @@ class InwardTests(SynchronousTestCase):
         self.assertLessEqual(left.cyclic, 40 * OF_PYOPENSSL, left.kinds)
 
     def test_gone_before_its_turn(self) -> None:
-        """What a client has sent is not kept until a turn that it no longer needs."""
+        """Input of a client is not kept until a turn that no longer needs it."""
         octets = b"\x16\x03\x01" + bytes(64 * 1024)
         ends = []
         for _ in range(STEPS_IN_TURN + 1):

@@ -65,7 +65,7 @@ class OfferedProtocolsTests(SynchronousTestCase):
         self.assertEqual(self.end.producerState, "producing")
 
     def test_strangers(self) -> None:
-        """Who speaks no protocol is for the first one to answer."""
+        """A client without a known protocol is answered by the first one."""
         self.offer("one", "two").dataReceived(b"three")
         self.clock.advance(0)
         self.assertEqual(self.sides["one"].engine.reads, [b"three"])
@@ -82,7 +82,7 @@ class OfferedProtocolsTests(SynchronousTestCase):
         self.assertEqual((engine.started_at, engine.reads), (100, [b"tw"]))
 
     def test_gone_before(self) -> None:
-        """Whoever goes before the choice costs no engine, and leaves nothing behind."""
+        """A client that leaves before the choice costs no engine, and leaves nothing behind."""
         pump = self.offer("one", "two")
         pump.dataReceived(b"t")
         pump.connectionLost(Failure(ConnectionDone()))
@@ -90,7 +90,7 @@ class OfferedProtocolsTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_end_behind_the_choice(self) -> None:
-        """What came before the end is acted on before the end is heard of."""
+        """Input received before the end is handled before the end is reported."""
         pump = self.offer(
             "one", "two", resources=ConnectionResources(scheduler=ConnectionScheduler(self.clock))
         )

@@ -35,7 +35,7 @@ class OwnAddressesTests(SynchronousTestCase):
         self.assertNotIn(ip_address("8.8.8.8"), found)
 
     def test_refreshed(self) -> None:
-        """What was read counts for a moment only."""
+        """A result is used for a moment only."""
         clock = Clock()
         read: list[int] = []
         self.patch(own_addresses, "_ipv4_addresses", lambda: read.append(1) or [])
@@ -48,7 +48,7 @@ class OwnAddressesTests(SynchronousTestCase):
         self.assertEqual(len(read), 2)
 
     def test_unreadable(self) -> None:
-        """What was known stays known, and the log says once what is wrong."""
+        """The last result stays in use, and the log names the fault once."""
         clock = Clock()
         own = OwnAddresses(clock.seconds)
         before = own()

@@ -137,7 +137,7 @@ class DemandTests(SynchronousTestCase):
                 self.assertTrue(found.words)
 
     def test_levels_reached(self) -> None:
-        """What each method reaches."""
+        """The scope of each method."""
         pin = TrustPolicy(TrustLevel.PIN, (parse_pin("sha256:" + "ab" * 32),))
         for policy, where, level in (
             (TrustPolicy(), place(None), "authenticated"),
@@ -160,7 +160,7 @@ class DemandTests(SynchronousTestCase):
         self.assertEqual(dane.usable((long, other), is_demanded=False), (long, other))
 
     def test_pins(self) -> None:
-        """How pins are written."""
+        """The forms of pins."""
         self.assertFalse(parse_pin("sha256:" + ":".join(["ab"] * 32)).is_key)
         self.assertTrue(parse_pin("key-sha256:" + "AB" * 32).is_key)
         for bad in ("", "ab" * 32, "sha1:" + "ab" * 20, "sha256:ab", "sha256:" + "xy" * 32):
@@ -176,7 +176,7 @@ class DemandTests(SynchronousTestCase):
     def test_no_downgrade(
         self, level: TrustLevel, state: TlsaState, secure: bool, static: bool, records: list[Tlsa]
     ) -> None:
-        """Whatever the DNS says, no level gives less than its name; failures are never passed."""
+        """No level gives less than its name, whatever the DNS says; failures never pass."""
         where = replace(place(state, *records, code="x"), is_secure=secure, is_static=static)
         found = demand(TrustPolicy(level), where)
         if level is TrustLevel.DANE:

@@ -95,7 +95,7 @@ class PumpTests(SynchronousTestCase):
         self.assertEqual(self.engine.ticks, [101.0])
 
     def test_a_peer_that_goes_on_after_the_end(self) -> None:
-        """What was on its way is dropped; whoever never stops is, too."""
+        """Input on its way is dropped, also that of a peer that never stops."""
         self.engine.is_closed = True
         self.pump.flush()
         self.assertTrue(self.end.disconnecting)
@@ -271,7 +271,7 @@ class Reactor(Clock):
 
 
 class ShareTests(SynchronousTestCase):
-    """What a read brings is acted on in slices, in turn with other connections."""
+    """The contents of a read are handled in slices, in turn with other connections."""
 
     def setUp(self) -> None:
         self.clock = Reactor()
@@ -297,7 +297,7 @@ class ShareTests(SynchronousTestCase):
         return [len(each) for each in side.user.got if isinstance(each, bytes)]
 
     def test_flood_behind_the_end(self) -> None:
-        """What comes after the end is counted and not kept, also if it is not known from whom."""
+        """Input after the end is counted and not kept, also without a known sender."""
         pump, _, end = self.connection()
         pump._is_undecided = True
         pump.dataReceived(b"x" * 100)
@@ -366,7 +366,7 @@ class ShareTests(SynchronousTestCase):
         self.assertEqual(end.producerState, "producing")
 
     def test_stuck(self) -> None:
-        """Who reads no answers has no turn either: what one read causes is bounded."""
+        """A client that reads no answers has no turn either: the work of one read is bounded."""
         pump, side, end = self.connection()
         side.user.on_events = lambda _: side.engine.output.append(b"." * 600)
         pump.pauseProducing()
@@ -381,7 +381,7 @@ class ShareTests(SynchronousTestCase):
         self.assertEqual(end.producerState, "producing")
 
     def test_lost_with_input_left(self) -> None:
-        """What had come is acted on before the user hears that the connection is gone."""
+        """Received input is handled before the user hears of the loss of the connection."""
         pump, side, end = self.connection()
         pump.dataReceived(b"x" * 2500)
         end.clear()

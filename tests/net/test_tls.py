@@ -90,7 +90,7 @@ class ContextsTests(SynchronousTestCase):
         self.refused("tls.file", chain, None)
 
     def test_confused_files(self) -> None:
-        """What a file holds instead is said in words, and not in those of a library."""
+        """The error names the contents of a wrong file in our words, not in those of a library."""
         chain, key = self.root / "alpha.example/chain.pem", self.root / "alpha.example/key.pem"
         other, locked = self.root / "other.pem", self.root / "locked.pem"
         secret = serialization.load_pem_private_key(key.read_bytes(), None)
@@ -378,7 +378,7 @@ class HandshakeTests(SynchronousTestCase):
             self.assertEqual(handshake.wire.seen[:4], b"tls\n")
 
     def test_upgrade_is_answered_at_once(self) -> None:
-        """What an engine has to say under TLS it says without being asked, and has its deadline."""
+        """An engine that speaks first under TLS does so, and has its deadline."""
 
         def established(engine: PretendEngine, now: float) -> list[Any]:
             engine.output.append(b"first")
@@ -471,7 +471,7 @@ class HandshakeTests(SynchronousTestCase):
         self.assertEqual(clock.getDelayedCalls(), [])
 
     def test_records_are_gathered(self) -> None:
-        """What one read of the transport holds reaches the engine in one piece."""
+        """The contents of one read of the transport reach the engine in one piece."""
         handshake = Handshake(self.alpha, self.beta)
         payload = os.urandom(60_000)
         handshake.client.engine.output.append(payload)
@@ -480,7 +480,7 @@ class HandshakeTests(SynchronousTestCase):
         self.assertEqual(handshake.server.engine.reads, [payload])
 
     def test_pieces(self) -> None:
-        """What is larger than a piece comes whole, however the transport cuts it."""
+        """Data larger than a piece arrives whole, however the transport cuts it."""
         for chunk in (1_000_003, 65_536, 1_500):
             handshake = Handshake(self.alpha, self.beta, chunk=chunk)
             parts = [os.urandom(size) for size in (70, 300_000, 9, 16_384, 16_385, 131_072, 1)]

@@ -55,13 +55,13 @@ class RecordsTests(SynchronousTestCase):
         self.assertEqual(self.end.producerState, "producing")
 
     def test_long(self) -> None:
-        """What comes in records of full size is one call of the engine, as ever."""
+        """Records of full size are one call of the engine."""
         octets = self.send(4, 16_000)
         self.assertEqual(self.engine.reads, [octets])
         self.assertEqual(self.end.producerState, "producing")
 
     def test_lost(self) -> None:
-        """What came before the connection was lost comes before the user hears of it."""
+        """Data received before the loss of the connection precedes the notice of it."""
         self.send(LAST_RECORDS)
         self.end.lose(ConnectionLost())
         self.clock.turn()
@@ -78,7 +78,7 @@ class RecordsTests(SynchronousTestCase):
         self.assertIsNotNone(self.pair.server.user.reason)
 
     def test_after_our_close(self) -> None:
-        """What follows our close is decrypted in turns as well, as the peer's end may be in it."""
+        """Data behind our close is decrypted in turns as well, as it may contain the peer's end."""
         self.send(1000)
         self.engine.is_closed = True
         self.pair.server_pump.flush()

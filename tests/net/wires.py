@@ -44,7 +44,7 @@ class Owner(ConnectionOwner):
 
 @dataclass
 class Policies:
-    """What a test wants of peers; see `amqproute.net.inbound_trust.PeerPolicies`."""
+    """Demands of a test on peers; see `amqproute.net.inbound_trust.PeerPolicies`."""
 
     policy_for: Callable[[str], TrustPolicy]
     pinned: Callable[[], Mapping[str, TrustPolicy]] = dict

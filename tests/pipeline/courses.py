@@ -37,7 +37,7 @@ _PAUSES: Final = (0.5, 20.0, 61.0, 90.0, 600.0, 3600.0, 20_000.0, 40_000.0)
 _DIGITS: Final = st.integers(0, 7)
 
 Move = tuple[str, int, int, int]
-"""What happened, at which broker, and two digits that say more."""
+"""Events with their broker, and two digits for details."""
 
 Extra = tuple[int, str, int, int]
 """Of which segment, what else came of it (`HOWS`), in which night, and a digit that says more."""

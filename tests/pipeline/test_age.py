@@ -173,7 +173,7 @@ class NightTests(SparkCase):
 
 
 class WindowTests(SynchronousTestCase):
-    """Which days are made again together."""
+    """Days that are made again together."""
 
     skip = MISSING
 
@@ -189,7 +189,7 @@ class WindowTests(SynchronousTestCase):
         self.assertEqual(self.windows(100, 94), [(80, 87, 107, 114)])
 
     def test_late(self) -> None:
-        """What comes late for long ago makes the days around it again, and none between."""
+        """Late records of long ago make the days around them again, and none between."""
         self.assertEqual(self.windows(100, 0), [(-14, -7, 7, 14), (86, 93, 107, 114)])
         # No window reads what another one makes.
         self.assertEqual(self.windows(100, 79), [(65, 72, 107, 114)])

@@ -194,7 +194,7 @@ class StreamedTests(ArrivalCase):
     """The stream, as far as segments come in time."""
 
     def test_any_order(self) -> None:
-        """What it has written is what the table of all records gives."""
+        """The written tables equal the table of all records."""
         self.check()
 
     def found(self, some: Sequence[Course], folder: Path) -> Rows:

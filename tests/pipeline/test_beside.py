@@ -38,7 +38,7 @@ if TYPE_CHECKING or not MISSING:
 WANTED = os.environ.get("AMQPROUTE_CLUSTER")
 IS_LONG = WANTED == "long"
 INGESTED, MADE, SETTLED = range(3)
-"""What `run` publishes, one after the other."""
+"""The publications of `run`, one after the other."""
 
 WRITER = """
 import json, os, signal, sys

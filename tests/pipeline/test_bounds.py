@@ -99,7 +99,7 @@ class NumberTests(BoundCase):
     """Sums hold, and nobody is asked for memory."""
 
     def test_bounds(self) -> None:
-        """What no message is as large as, or takes as long, is refused with its line; what a
+        """Sizes and durations beyond those of messages are refused with their line; what a
         segment leaves out may be anything."""
         size, span = "a size or a number is out of range", "a duration is out of range"
         most = (1 << 63) - 1
@@ -142,7 +142,7 @@ class NumberTests(BoundCase):
         self.assertEqual(found, [("lost", 1, False)])
 
     def test_ranges_of_a_stock(self) -> None:
-        """What is none, or names more than there can be, says nothing; the others count."""
+        """An invalid or too long list of ranges is ignored; the others count."""
         for entry in (1, 2, 3):
             self.journal.receive(entry, "orders")
         self.journal.at = 600
@@ -162,7 +162,7 @@ class ExportTests(BoundCase):
     """An export says nothing of what it leaves out, so a damaged line has to."""
 
     def test_damaged_line(self) -> None:
-        """What the line was about is not covered; nobody has lost it. The other side's is not."""
+        """The line's subject is not covered, so it is not lost. The other side's is."""
         ours, theirs = pair = ("alpha.example", "beta.example")
         planted = generate(TrafficPlan(300, organizations=pair), self.journals)
         shown = self.folder / "export"

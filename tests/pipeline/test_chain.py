@@ -39,7 +39,7 @@ LONG = 40_000
 """Octets of a line of a segment that is read in pieces."""
 UNREAD = "not a complete line of a journal"
 Change = Callable[[list[bytes]], list[bytes]]
-"""What becomes of the lines of a segment."""
+"""The fate of the lines of a segment."""
 
 
 def changed(line: bytes) -> bytes:
@@ -164,7 +164,7 @@ class SegmentTests(ChainCase):
         self.assertEqual(sizes, {100})
 
     def test_exports(self) -> None:
-        """What a partner is shown is chained by itself, and follows."""
+        """A partner's export has a chain of its own, and is verified."""
         beta = Journal("beta.example")
         source = Journal("alpha.example")
         source.write(RecordKind.SEGMENT, {"previous": "0" * 64})
@@ -187,7 +187,7 @@ class SegmentTests(ChainCase):
 
 
 class LinkTests(SynchronousTestCase):
-    """What is said of one segment after the other, without Spark."""
+    """Verdicts on one segment after the other, without Spark."""
 
     skip = MISSING
 
@@ -217,7 +217,7 @@ class LinkTests(SynchronousTestCase):
         self.assertEqual(self.told([self.row(2, "x", "y")], first, third), [("2", 1), ("2", None)])
 
     def test_nothing_proved(self) -> None:
-        """Where a segment is missing, of several journals or of another one, or rejected at its
+        """A missing segment, one of several journals or of another one, or one rejected at its
         end or beginning, nothing is told."""
         first, second = self.row(1, "a", "b"), self.row(2, "x", "c")
         for other in (
@@ -233,7 +233,7 @@ class LinkTests(SynchronousTestCase):
 
 
 class NightTests(ChainCase):
-    """What the night says of it."""
+    """The night's verdict on it."""
 
     def test_told(self) -> None:
         """In the violations, and first of all on the page, also of a day of which nothing else

@@ -70,7 +70,7 @@ class ArchiveTests(SynchronousTestCase):
         self.assertIsNone(self.archive(may_write=False))
 
     def test_not_written(self) -> None:
-        """Where the JVM wrote none, it is not asked again for a month."""
+        """If the JVM wrote none, it is not asked again for a month."""
         archive = self.archive()
         assert archive is not None
         archive.finish()
@@ -97,7 +97,7 @@ class ArchiveTests(SynchronousTestCase):
         self.assertEqual(sorted(self.cache.iterdir()), sorted(paths[-3:]))
 
     def test_others(self) -> None:
-        """What others can write to is not used: Java runs what is in it."""
+        """A file that others can write to is not used: Java runs its contents."""
         path = self.written().path
         path.chmod(0o620)
         self.assertIsNone(self.archive())

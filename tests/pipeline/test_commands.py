@@ -291,7 +291,7 @@ class CommandTests(SparkCase):
         self.assertEqual(same, 1)
 
     def test_contradiction(self) -> None:
-        """Who takes in what says otherwise than the tables is told."""
+        """A contradiction of the tables is reported at ingest."""
         journal = Journal("alpha.example")
         journal.receive(1, "orders")
         own = journal.lines[:]
@@ -328,7 +328,7 @@ class CommandTests(SparkCase):
         self.assertEqual(fresh.count(), 2)
 
     def test_contradicted(self) -> None:
-        """What was lost, changed, doubled or made up between two brokers is in the headline, among
+        """Messages lost, changed, doubled or made up between two brokers are in the headline, among
         the violations and in the exit code; what is in flight, or in a gap, is not. And `--json`
         gives one document of all days."""
         planted = generate(
@@ -372,7 +372,7 @@ class CommandTests(SparkCase):
         )
 
     def test_refusals(self) -> None:
-        """What cannot be done is said in words, with what to do instead."""
+        """An impossible request is refused in words, with the alternative."""
         empty = self.folder / "journal"
         (empty / "open").mkdir(parents=True)
         file = self.folder / "file"
@@ -393,7 +393,7 @@ class CommandTests(SparkCase):
             self.assertIn(words, result.stderr)
 
     def test_nowhere_to_write(self) -> None:
-        """What Java or the system says of a place that cannot be written to is said in a line."""
+        """The error of Java or the system about an unwritable place is one line."""
         journal = Journal("alpha.example")
         journal.write(RecordKind.START, {})
         journal.segment(self.folder)

@@ -67,7 +67,7 @@ class RowTests(SynchronousTestCase):
         return dict(zip(names, row_of("b", "q", 7, b"".join(parts)), strict=True))
 
     def test_types(self) -> None:
-        """What has no type in Spark is text."""
+        """Values without a type in Spark are text."""
         row = self.row(
             codec.encode(
                 spec.Properties(message_id=ULong(9), user_id=b"\xff", creation_time=Timestamp(1500))
@@ -203,7 +203,7 @@ class ClientTests(BrokerCase):
         self.assertIn("no open within the handshake time", str(caught.exception))
 
     def test_options(self) -> None:
-        """What is not known, missing or wrong is refused, with what there is."""
+        """Unknown, missing and wrong options are refused, with the known ones."""
         whole = {"url": "amqp://h", "queue": "q"}
         for of, options, expected in (
             (ReadOptions.of, {**whole, "qeue": "q"}, "has no option qeue; its options are"),
@@ -228,7 +228,7 @@ class ClientTests(BrokerCase):
         self.assertEqual(StreamOptions.of({**whole, "maxMessages": "1"}).most, 1)
 
     def test_ended(self) -> None:
-        """Where the broker ends session or connection, whoever waits for something hears why."""
+        """If the broker ends session or connection, every waiting call fails with the reason."""
         error = spec.Error(condition=Symbol("amqp:internal-error"), description="maintenance")
         with BlockingClient(BrokerEndpoint(parse_url(url(self.alpha)))) as client:
             for event, what in (
@@ -256,7 +256,7 @@ class OnceTests(BrokerCase):
         send(writing, run, f"{run}/{batch}", iter(rows), f"{run}/{batch - 1}" if batch else None)
 
     def test_again(self) -> None:
-        """Whatever the order of its rows, and although the broker was killed, each is there once;
+        """Rows in any order, and although the broker was killed, are each there once;
         rows that are alike are as many as they were."""
         rows = [Row(body=f"again {number % 100}") for number in range(350)]
         self.sent(rows[:220])
@@ -279,7 +279,7 @@ class OnceTests(BrokerCase):
         self.assertEqual(len(found), 450)
 
     def test_refused(self) -> None:
-        """What was refused is sent again, and told with condition, address and words."""
+        """A refused message is sent again, and reported with condition, address and words."""
         good, bad = Row(body="good"), Row(body="bad", address="nowhere")
         for _ in range(2):
             with self.assertRaises(DataSourceError) as caught:
@@ -389,7 +389,7 @@ class StreamTests(BrokerCase):
         self.assertLess(len(told), 20)
 
     def test_gone(self) -> None:
-        """What somebody else took is missed, loudly; or not, where one says so."""
+        """Messages that another consumer took are missed, with an error; or not, by an option."""
         put(self.alpha, "q3", numbers(0, 3), "gone")
         stream = self.stream("q3")
         zero = stream.initialOffset()
@@ -423,7 +423,7 @@ class StreamTests(BrokerCase):
 
 
 class PlainTests(SynchronousTestCase):
-    """What is left of a traceback."""
+    """The rest of a traceback."""
 
     skip = MISSING
 

@@ -25,7 +25,7 @@ class RuleTests(TraceCase):
     """One rule after the other, each in two journals of its own."""
 
     def test_rules(self) -> None:
-        """What each case says, and nothing else, is found in its journals."""
+        """Findings in the journals of each case are exactly those it names."""
         cases = (
             self.clean, self.lost, self.lost_behind_a_crash, self.changed, self.twice,
             self.never_had, self.handed_over_by_nobody, self.expired_there, self.in_doubt,

@@ -88,7 +88,7 @@ class LineTests(SparkCase):
         return parse(bronze._lines(self.spark, [str(file.absolute())])).collect()
 
     def test_same_verdict_as_the_reader(self) -> None:
-        """Whatever is damaged in a line: it is taken by both or by none."""
+        """Both take or refuse a line with the same damage."""
         journal = Journal("alpha.example")
         journal.write(
             RecordKind.RECEIVED, {"node": "ö"}, 2, entry=[1, 2], words=['a"b}{"h":"', None]
@@ -184,7 +184,7 @@ class ManyCase(IngestCase):
 
 
 class OnceTests(ManyCase):
-    """What one look into journals takes, and what not."""
+    """The segments that one look into journals takes."""
 
     def test_lines(self) -> None:
         """What is no line, or says what no folder can be named after, is kept with its place, and
@@ -242,7 +242,7 @@ class OnceTests(ManyCase):
 
 
 class TwiceTests(ManyCase):
-    """What a second look into journals takes."""
+    """The segments that a second look into journals takes."""
 
     def test_lines(self) -> None:
         """A segment that came in part comes whole later, and copies do not count; runs may have
@@ -329,7 +329,7 @@ class IngestTests(IngestCase):
             self.assertTrue(rows.isEmpty())
 
     def test_open_segments_are_not_read(self) -> None:
-        """What is still being written is left."""
+        """A segment that is still being written is left."""
         for path in (self.journals / "alpha.example").rglob("*.jsonl"):
             folder = self.journals / "alpha.example" / "open"
             folder.mkdir()
@@ -501,7 +501,7 @@ class CrashTests(IngestCase):
         self.assertEqual(self.warehouse.read("runs").count(), 4)
 
     def test_earlier_release(self) -> None:
-        """What a release that marked no changes has left is found once, and goes likewise."""
+        """Leftovers of a release that marked no changes are found once, and removed likewise."""
         self.ingest()
         folder = Path(self.warehouse.base)
         [list_] = (folder / "log").iterdir()

@@ -232,7 +232,7 @@ class TouchedTests(SparkCase):
             self.assertEqual([night[table] for night in self.remade], days, table)
 
     def test_over_midnight(self) -> None:
-        """What ended on the first day that a night makes is counted there, whenever it began."""
+        """A message that ended on the first day of a night is counted there, whenever it began."""
         self.patch(nightly, "REACH", 1)
         alpha = self.journals[0]
         self.remade: list[dict[str, list[int]]] = []

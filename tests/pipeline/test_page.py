@@ -82,11 +82,11 @@ def example(words: tuple[str, ...] = HOSTILE) -> str:
 
 
 class PageTests(SynchronousTestCase):
-    """What is written, without a browser."""
+    """The written page, without a browser."""
 
     @given(st.text(min_size=1))
     def test_text_stays_text(self, text: str) -> None:
-        """Whatever the words are, the elements are the same, and the words can be read."""
+        """The elements are the same for any text, and the text can be read."""
         self.assertEqual(Texts(example((text,))).elements, Texts(example(("plain",))).elements)
         written = tag("p", text, title=text)
         self.assertEqual("".join(Texts(written).text), visible(text))
@@ -100,7 +100,7 @@ class PageTests(SynchronousTestCase):
             self.assertNotIn(word, text.replace("&lt;img src=x", ""), word)
 
     def test_empty(self) -> None:
-        """What has no rows says so; charts without values can be drawn."""
+        """A list without rows says so; charts without values can be drawn."""
         self.assertEqual(table("Dead letters", [PageColumn("Id")], []).count("<td"), 0)
         self.assertIn("Dead letters: none.", table("Dead letters", [PageColumn("Id")], []))
         for chart in (columns, lines, bars):

@@ -78,13 +78,13 @@ class ParallelQueryTests(SparkCase):
             run_queries(self.spark, [fails, never])
 
     def test_cluster(self) -> None:
-        """Where executors may be lost, one comes after the other, in this thread."""
+        """Where executors may be lost, queries run one after the other, in this thread."""
         self.patch(parallel_queries, "may_lose_executors", lambda spark: True)
         here = threading.get_ident()
         self.assertEqual(run_queries(self.spark, [threading.get_ident] * 2), [here] * 2)
 
     def test_properties(self) -> None:
-        """What the caller has said of its jobs holds for these."""
+        """The caller's settings of jobs hold for these."""
         context = self.spark.sparkContext
         self.addCleanup(context.setLocalProperty, "amqproute.test", None)
         context.setLocalProperty("amqproute.test", "night")

@@ -35,7 +35,7 @@ TRANSFERS = 100_000 if os.environ.get("AMQPROUTE_HYPOTHESIS") == "long" else 10_
 
 
 class WordTests(SynchronousTestCase):
-    """What is said of the numbers."""
+    """The words about the numbers."""
 
     skip = MISSING
 
@@ -161,7 +161,7 @@ class ReconcileTests(SparkCase):
             self.assertIn(str(fault.message_id), page)
 
     def test_gaps(self) -> None:
-        """Where a journal says that it has a gap, or a segment is missing, nobody is accused."""
+        """With a stated gap or a missing segment no broker is accused."""
         planted = self.planted(2000, gap=2, lost=1)
         [lost] = planted.of("lost")
         theirs = planted.journals[lost.receiver]
@@ -238,7 +238,7 @@ class ReconcileTests(SparkCase):
             open_source(self.spark, shown, None, self.folder / "converted")
 
     def test_wrong_sources(self) -> None:
-        """What is no journal, empty or of another day is said in words."""
+        """A journal that is none, empty or of another day is described in words."""
         planted = self.planted(100)
         empty = self.folder / "empty"
         (empty / "open").mkdir(parents=True)

@@ -71,7 +71,7 @@ class WarehouseCase(SparkCase):
 
 
 class FsckTests(WarehouseCase):
-    """What each file is."""
+    """The kind of each file."""
 
     def test_sound(self) -> None:
         """Of live files it is known what they belong to, and of a page what it is."""
@@ -134,7 +134,7 @@ class FsckTests(WarehouseCase):
         self.assertEqual(self.states()[manifest], State.MISSING)
 
     def test_leftovers(self) -> None:
-        """What was replaced stays for a day, and what was broken off; then both are leftovers, and
+        """Replaced directories stay for a day, and unfinished ones; then both are leftovers, and
         go by request. What is live stays."""
         first, second = self.put(FIRST), self.put(FIRST + ONE)
         self.warehouse.publish(self.warehouse.snapshot(), (), [first])
@@ -158,7 +158,7 @@ class FsckTests(WarehouseCase):
 
 
 class PruneTests(WarehouseCase):
-    """How long days stay."""
+    """The time that days stay."""
 
     def days(self) -> list[date]:
         return self.warehouse.snapshot().days("hops")
@@ -224,7 +224,7 @@ class PruneTests(WarehouseCase):
 
 
 class FolderTests(SynchronousTestCase):
-    """Which folders of journals are looked into."""
+    """The folders of journals that are searched."""
 
     skip = MISSING
 
@@ -283,7 +283,7 @@ class CommandTests(WarehouseCase):
         return CliRunner().invoke(amqproute, words)
 
     def test_fsck(self) -> None:
-        """What is wrong is named, and in the exit code; leftovers go by request."""
+        """Faults are named, and in the exit code; leftovers are removed on request."""
         empty = self.invoked("fsck")
         self.assertEqual((empty.exit_code, empty.stdout), (2, ""))
         part = self.put(FIRST)

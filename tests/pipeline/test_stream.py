@@ -49,7 +49,7 @@ class PatternTests(SynchronousTestCase):
     skip = MISSING
 
     def test_pattern(self) -> None:
-        """What they have in common comes first, and one of them may be all there is."""
+        """The common part comes first, and one of them may be all there is."""
         for places, expected in (
             (["/a/b/c"], "/a/b/{c}"),
             (["/a/b/c", "/a/b/d"], "/a/b/{c,d}"),

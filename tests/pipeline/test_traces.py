@@ -171,7 +171,7 @@ class MessageTests(TraceCase):
         self.assertEqual(found, {1: [1, 21], 2: [2], 3: [3]})
 
     def test_answers(self) -> None:
-        """What a broker makes is no message where it answers its own client; an answer that leaves
+        """A broker's answer to its own client is no message; an answer that leaves
         for another organization is one, and so is what a client without a name publishes."""
         to = "reply@beta.example"
         for entry, node in ((1, "dynamic-1"), (2, "amqp$out/beta.example")):

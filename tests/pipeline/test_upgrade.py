@@ -17,7 +17,7 @@ if not MISSING:
 
 
 class UpgradeTests(SparkCase):
-    """What is in the tables, and what is added to them."""
+    """The contents of the tables, and the additions to them."""
 
     def test_tables(self) -> None:
         """Alpha's first segment is in the tables; it is not taken twice, and beta's joins it."""

@@ -86,7 +86,7 @@ class VanishingTests(SparkCase):
         self.assertEqual(self.entries(), [0, 1, 2, 3, 4])
 
     def test_all_gone(self) -> None:
-        """Where nothing is left there is nothing to do."""
+        """With nothing left there is nothing to do."""
         self.once(ingest, "_fresh", lambda: shutil.rmtree(self.journal))
         self.assertEqual(ingest.ingest(self.tables, [self.journal]).segments, 0)
 

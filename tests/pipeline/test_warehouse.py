@@ -61,7 +61,7 @@ class SchemaTests(SynchronousTestCase):
 
 
 class LinkTests(SynchronousTestCase):
-    """How the list of what counts appears in a local directory."""
+    """The list appears atomically in a local directory."""
 
     skip = MISSING
 
@@ -120,7 +120,7 @@ class KeptFiles:
 
 
 class SnapshotTests(SynchronousTestCase):
-    """What the tables consist of, change by change, without Spark."""
+    """The contents of the tables, change by change, without Spark."""
 
     skip = MISSING
 
@@ -134,7 +134,7 @@ class SnapshotTests(SynchronousTestCase):
         return warehouse.TablePart(table, "2026-11-22", "alpha.example", commit)
 
     def test_publish(self) -> None:
-        """What is added is there, what is removed is not, everything else stays; what another
+        """Added parts appear, removed ones disappear, all others stay; what another
         change has not seen is not overwritten."""
         one, two, three = self.part("runs", "1"), self.part("hops", "1"), self.part("hops", "2")
         days = {date(2026, 11, 22)}

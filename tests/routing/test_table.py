@@ -116,7 +116,7 @@ class RouterTests(SynchronousTestCase):
         self.assertEqual(router.hop_of_key("d.example"), NextHop("d.example", "d.example"))
 
     def test_bad_addresses(self) -> None:
-        """What is no address has no route (A-13)."""
+        """Texts that are no address have no route (A-13)."""
         for address in ("", "name@", "x@-bad-.example", "x@10.0.0.1"):
             self.assertRaises(InvalidField, self.router().route, address)
 

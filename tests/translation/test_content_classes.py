@@ -93,7 +93,7 @@ class RoundTripTests(SynchronousTestCase):
 
     @given(contents())
     def test_changed_on_the_way(self, case: tuple[ContentClass, bytes]) -> None:
-        """What another broker adds to a message changes nothing else."""
+        """Additions of another broker to a message change nothing else."""
         kind, octets = case
         message = message_of(kind, octets)
         annotations = {**message.annotations, Symbol("x-other"): "here"}
@@ -123,7 +123,7 @@ class ClassTests(SynchronousTestCase):
             self.assertIs(message.header.durable, durable, (kind, values))
 
     def test_names(self) -> None:
-        """What has no field in 1.0 travels as annotations with these names."""
+        """Fields without a counterpart in 1.0 travel as annotations with these names."""
         octets = property_octets(70, {"filename": "a.txt"})
         found = message_of(ContentClass.FILE, octets).annotations
         self.assertEqual(found[Symbol("x-opt-file-name")], "a.txt")

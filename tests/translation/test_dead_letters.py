@@ -62,7 +62,7 @@ def seen(message: Message) -> tuple[BasicProperties, str, str]:
 
 
 class DeathTests(SynchronousTestCase):
-    """What clients read."""
+    """Headers as clients read them."""
 
     def test_first(self) -> None:
         """Tags and names are those that clients know; the message's own headers stay."""
@@ -126,7 +126,7 @@ class DeathTests(SynchronousTestCase):
         self.assertEqual([each["count"] for each in deaths], [2])
 
     def test_routing_key(self) -> None:
-        """That of the queue's arguments stands for all, and CC goes; else they stay."""
+        """The key of the queue's arguments replaces all others and CC; without it they stay."""
         message = message_of(headers=FieldTable({"CC": ["c"], "a": 1}))
         other = DeadLetterTarget("dlx", "dead")
         event = DeathEvent("q", REJECTED, 0, "e", ("k", "c"))
@@ -161,7 +161,7 @@ class DeathTests(SynchronousTestCase):
         )
     )  # fmt: skip
     def test_strangers(self, value: Any) -> None:
-        """Whatever a client wrote there, the death is recorded and the list bounded."""
+        """The death is recorded and the list bounded, whatever a client wrote there."""
         event = DeathEvent("q", EXPIRED, 0, "e", ())
         annotations = {"x-death": value}
         changed, _ = death_annotations(annotations, event, DeadLetterTarget(""))

@@ -94,7 +94,7 @@ class KnownContentTests(SynchronousTestCase):
 
     @given(property_octets(), st.binary(max_size=300), st.binary(max_size=300), st.integers(0, 400))
     def test_same(self, octets: bytes, first: bytes, second: bytes, hint: int) -> None:
-        """Whatever is found is what `content_of` makes of the message, also after a relay."""
+        """Any fields found agree with `content_of` of the message, also after a relay."""
         for change in (
             lambda each: each,
             lambda each: each.with_annotations({ORIGIN: "a.example", TRACE: ["a.example"]}),
@@ -179,7 +179,7 @@ class OldRoundTripTests(SynchronousTestCase):
     @settings(max_examples=settings.default.max_examples // 2)
     @given(property_octets(), PLAIN_BODY)
     def test_over_another_organization(self, octets: bytes, body: bytes) -> None:
-        """What hops do to header and annotations changes nothing."""
+        """Changes of header and annotations by hops have no effect."""
         message = published(octets, body)
         passed = message.with_annotations({TRACE: ["a", "b"], ORIGIN: "alpha.example"})
         buffers = passed.for_delivery(3, True, 0, 1_000_000)
@@ -225,7 +225,7 @@ class OldRoundTripTests(SynchronousTestCase):
     @settings(max_examples=settings.default.max_examples // 2)
     @given(property_octets(), st.dictionaries(SHORT, SHORT, max_size=2))
     def test_added_annotations(self, octets: bytes, names: dict[str, str]) -> None:
-        """What a broker adds on the way is a header beside those that were there."""
+        """Additions of a broker on the way are headers beside the existing ones."""
         added = {f"x-death-{name.encode().hex()}": value for name, value in names.items()}
         message = published(octets)
         got = delivered(message.with_annotations({Symbol(n): v for n, v in added.items()}))
@@ -257,7 +257,7 @@ class OldRoundTripTests(SynchronousTestCase):
         self.assertEqual(delivered(message).property_octets, wanted)
 
     def test_forged(self) -> None:
-        """What is kept shows only as far as the message says so itself."""
+        """Kept fields show only as far as the message agrees with them."""
         properties = BasicProperties(user_id="root", app_id="a", headers=FieldTable({"h": 1}))
         kept = encode_properties(properties)
         bare = codec.encode(Properties(user_id=b"eve")) + codec.encode(
@@ -417,7 +417,7 @@ class NewRoundTripTests(SynchronousTestCase):
     @settings(max_examples=settings.default.max_examples // 3)
     @given(messages())
     def test_changed(self, encoded: bytes) -> None:
-        """What a client changes is what it says, and the rest is what it was."""
+        """Fields changed by a client have its values, and the rest is unchanged."""
         message = Message(encoded)
         content = delivered(message)
         properties = decode_properties(60, content.property_octets)

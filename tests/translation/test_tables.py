@@ -158,7 +158,7 @@ class ValueTests(SynchronousTestCase):
             self.assertEqual(str(decimal_number(octets)), text, octets)
 
     def test_same(self) -> None:
-        """What clients do to values when they pass them on."""
+        """Changes that clients make to values when they pass them on."""
         same: list[tuple[Any, Any]] = [
             (Int8(1), 1), (Float32(0.5), 0.5), ("a", b"a"), (LongString(b"\xff"), b"\xff"),
             ((1, "a"), [1, b"a"]), ({"a": 1}, FieldTable({"a": UInt8(1)})),
@@ -274,7 +274,7 @@ class ToMessageTests(SynchronousTestCase):
             self.assertRaises(ContentRefused, message_of, body, type="amqp-1.0")
 
     def test_long_body_in_parts(self) -> None:
-        """What stands before the body is known before the body is there."""
+        """The part before the body is known before the body arrives."""
         made = BasicProperties(delivery_mode=2)
         translated = read_content(made, encode_properties(made))
         for size in (0, 255, 256, 70_000):
@@ -400,7 +400,7 @@ class ToContentTests(SynchronousTestCase):
         self.assertEqual(content(set_so, own_domains=home)[0].reply_to, "answers@alpha.example")
 
     def test_very_large(self) -> None:
-        """What stands before the body is enough for the properties."""
+        """The part before the body is enough for the properties."""
         made = BasicProperties(app_id="a", headers=FieldTable({"h": UInt8(1)}))
         octets = encode_properties(made)
         rest = mock.Mock(size=1 << 30)
@@ -453,7 +453,7 @@ class SnapshotTests(SynchronousTestCase):
     """`MessageSnapshot`: a stranger's octets."""
 
     def test_strangers(self) -> None:
-        """What is no snapshot is a header like others."""
+        """A value that is no snapshot is a header like others."""
         good = MessageSnapshot(properties=codec.encode(Properties(subject="s")))
         read = MessageSnapshot.from_header(good.octets())
         self.assertEqual(read, good)

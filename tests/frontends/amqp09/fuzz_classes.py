@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients of 0-9 send of the classes file and message, for `tests.frontends.amqp09.fuzz`."""
+"""Octets of 0-9 clients of the classes file and message, for `tests.frontends.amqp09.fuzz`."""
 
 from __future__ import annotations
 

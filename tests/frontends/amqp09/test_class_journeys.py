@@ -170,7 +170,7 @@ class MessageJourneyTests(JourneyCase):
         self.assertEqual((body, properties["message-id"]), (b"body", "m"))
 
     def test_from_1_0(self) -> None:
-        """What a client of 1.0 there sends is a transfer here."""
+        """A message of a 1.0 client there is a transfer here."""
         client = self.beta.client().ready()
         client.sender("q@a.test")
         client.publish(0, b"\0\x53\x75\xa0\4body")
@@ -228,7 +228,7 @@ class FileJourneyTests(JourneyCase):
         self.assertEqual(client.bodies(), [b"body"])
 
     def test_from_0_9_1(self) -> None:
-        """What is basic there is no file here, but a transfer, or basic."""
+        """A basic message there is no file here, but a transfer, or basic."""
         client = self.connected(self.beta, V091)
         client.publish(b"basic", key="q@a.test")
         self.wait(self.alpha)

@@ -42,7 +42,7 @@ class ConsumerPriorityTests(SynchronousTestCase):
         self.assertEqual(self.client.contents[-1][2]["consumer-tag"], "high")
 
     def test_backlog(self) -> None:
-        """What waited goes to the highest first as well, and equals share."""
+        """Waiting messages go to the highest priority first, and equals share."""
         self.served(0)
         self.client.write(call(1, "channel.flow", active=0))
         for tag, priority in (("low", 0), ("a", 3), ("b", 3)):

@@ -60,7 +60,7 @@ class ConsumerTimeoutTests(SynchronousTestCase):
         self.assertEqual((self.client.depth("w"), self.world.clock.getDelayedCalls()), (0, []))
 
     def test_got(self) -> None:
-        """What was got has to be acknowledged as well; without acks nothing has."""
+        """Messages from basic.get have to be acknowledged as well; those without acks never."""
         self.declare()
         self.client.publish(b"m", key="w")
         self.client.ask("basic.get", queue="w", no_ack=1)

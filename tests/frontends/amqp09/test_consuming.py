@@ -155,7 +155,7 @@ class ConsumeTests(SynchronousTestCase):
         self.assertEqual(found, ("connection", 530))
 
     def test_end_of_a_channel(self) -> None:
-        """What is not acknowledged when a channel, or the connection, ends is delivered again."""
+        """Unacknowledged deliveries are redelivered after the end of the channel or connection."""
         self.fill(b"1", b"2")
         self.client.channel(2)
         self.client.ask("basic.consume", queue="q", consumer_tag="a")
@@ -238,7 +238,7 @@ class ConsumeTests(SynchronousTestCase):
         self.assertEqual(len(client.contents), 5)
 
     def test_order_of_answers(self) -> None:
-        """What follows a method that waits for the disk waits for its answer."""
+        """Methods behind one that waits for the disk wait for its answer."""
         self.house.store.is_held = True
         self.client.write(call(1, "queue.declare", queue="new", durable=1), call(1, "basic.qos"))
         self.assertEqual(self.client.names(), [])
@@ -246,7 +246,7 @@ class ConsumeTests(SynchronousTestCase):
         self.assertEqual(self.client.run().names(), ["queue.declare-ok", "basic.qos-ok"])
 
     def test_get_behind_publish(self) -> None:
-        """Whoever publishes and gets on the same channel finds what was published."""
+        """A get on the publishing channel finds the published message."""
         self.house.store.is_held = True
         self.client.publish(b"1", properties={"delivery-mode": 2})
         self.client.write(call(1, "basic.get", queue="q"), call(1, "basic.qos"))

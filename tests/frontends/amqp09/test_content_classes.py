@@ -86,7 +86,7 @@ class MixedQueueTests(SynchronousTestCase):
         self.assertEqual(len(client.bodies()), 6)
 
     def test_sent_on_by_0_9_1(self) -> None:
-        """What a client of 0-9-1 publishes with these headers is of their class again."""
+        """A message of 0-9-1 with these headers is of their class again."""
         self.client.put(
             "stream.publish", b"x", properties={"priority": 7, "timestamp": 5}, routing_key="q"
         )

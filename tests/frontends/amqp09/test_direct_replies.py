@@ -315,7 +315,7 @@ class BoundTests(ReplyCase):
         )
 
     def test_replies_that_wait(self) -> None:
-        """What waits for a client that does not read is bounded, and refused beyond that."""
+        """Messages for a client that does not read are bounded, and refused beyond that."""
         address = self.request()
         self.client.ask("channel.flow", active=0)
         queue = self.house.broker.nodes[address]

@@ -48,7 +48,7 @@ class DtxCase(DistributedCase):
 
 class BranchTests(DtxCase):
     def test_two_phases(self) -> None:
-        """What is published in a branch is there when its manager has committed it."""
+        """A message published in a branch is there when its manager has committed it."""
         self.client.publish(b"1", key="r")
         self.client.put("stream.publish", b"2", routing_key="r")
         self.assertEqual(self.on("r"), 0)
@@ -143,7 +143,7 @@ class BranchTests(DtxCase):
         self.assertEqual(self.on("r"), 2)
 
     def test_beside_1_0(self) -> None:
-        """Where a session of 1.0 works in the branch, its manager has to end that first."""
+        """A session of 1.0 that works in the branch has to be ended by its manager first."""
         self.start(flags="join")
         self.client.publish(b"1", key="r")
         self.assertEqual(self.manager.code("prepare"), "PROTO")
@@ -164,7 +164,7 @@ class BranchTests(DtxCase):
         self.assertEqual(self.on("r"), 0)
 
     def test_published_before_the_dns_answers(self) -> None:
-        """What waits for the DNS when the manager prepares belongs to the branch."""
+        """A publish that waits for the DNS when the manager prepares belongs to the branch."""
         self.world.house("b.test", nodes=("z",))
         self.world.dns_seconds = 5
         self.client.publish(b"1", key="z@b.test")
@@ -295,7 +295,7 @@ class RefusedTests(DtxCase):
 
 class SwitchedOffTests(SynchronousTestCase):
     def test_switched_off(self) -> None:
-        """Where distributed transactions are off, select is 540 and names the setting."""
+        """With distributed transactions off, select is 540 and names the setting."""
         client = Client09(Network().house(), version=V09).channel()
         self.assertEqual(client.refused("dtx.select"), ("connection", 540))
         text = client.methods[-1][2]["reply-text"]

@@ -183,7 +183,7 @@ class StageTests(FileCase):
             self.assertEqual(self.staging.use(), (0, 0))
 
     def test_taken_over(self) -> None:
-        """Where the user goes on elsewhere before the old connection is seen to be gone."""
+        """The user continues elsewhere before the end of the old connection is noticed."""
         self.open("one", 10)
         other = self.connected()
         self.assertEqual(self.open("one", 10, other), 0)
@@ -281,7 +281,7 @@ class StageTests(FileCase):
             client.hang_up()
 
     def test_expired(self) -> None:
-        """What has expired below its client is lost for it, and begins again."""
+        """Content that expired during the client's work is lost to it, and begins again."""
         self.open("one", 10)
         self.staging.terms = StagingTerms(lifetime_ms=0)
         self.staging.expire()
@@ -296,7 +296,7 @@ class StageTests(FileCase):
 
 
 class PublishTests(FileCase):
-    """What becomes of publishes."""
+    """The results of publishes."""
 
     def test_returned(self) -> None:
         """What cannot be routed, or taken at once, comes back: reason and address, no octets."""

@@ -19,7 +19,7 @@ from tests.support.wire09 import V09, V091
 
 class ProtocolTests(SynchronousTestCase):
     def test_named(self) -> None:
-        """Who publishes and who takes is named with the protocol."""
+        """Publishers and consumers are named with the protocol."""
         house = Network().house()
         for header, name in ((V091, "AMQP 0-9-1"), (V09, "AMQP 0-9")):
             client = Client09(house, version=header).channel()

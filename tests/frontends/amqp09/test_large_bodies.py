@@ -135,7 +135,7 @@ class PublishTests(LargeCase):
         self.assertEqual(self.client.depth(), 1)
 
     def test_slow_disk(self) -> None:
-        """What the disk has not taken holds the client up."""
+        """Octets that the disk has not taken hold the client up."""
         house = large_house(self.world, "s.test", limits={"uncommitted_bytes": 50_000})
         client = self.connect(house)
         house.store.is_held = True
@@ -169,7 +169,7 @@ class PublishTests(LargeCase):
         self.assertEqual(found, set(bodies))
 
     def test_finds_what_was_published(self) -> None:
-        """Who publishes and looks on one channel finds it, however slow the disk."""
+        """A get behind a publish on one channel finds it, however slow the disk."""
         self.house.store.is_held = True
         self.client.write(self.frames(LARGE), call(1, "basic.get", queue="q", no_ack=1))
         self.assertEqual(self.client.names(), [])
@@ -197,7 +197,7 @@ class PublishTests(LargeCase):
         self.assertEqual(self.client.depth(), 1)
 
     def test_closed_behind(self) -> None:
-        """What was complete before its channel closed is taken."""
+        """A message complete before its channel closed is taken."""
         self.house.store.is_held = True
         self.client.write(self.frames(LARGE), call(1, "channel.close"))
         self.house.store.let_go()
@@ -205,7 +205,7 @@ class PublishTests(LargeCase):
         self.assertEqual(self.client.depth(), 1)
 
     def test_refused_early(self) -> None:
-        """What would be refused in the end is refused when its header is here."""
+        """A message that would be refused in the end is refused at its header."""
         cases: list[tuple[dict[str, Any], int]] = [
             ({"exchange": "none"}, 404),
             ({"properties": {"expiration": "soon"}}, 406),
@@ -254,7 +254,7 @@ class PublishTests(LargeCase):
         self.assertEqual(self.client.depth(), 0)
 
     def test_idle(self) -> None:
-        """What does not get on is ended; a heartbeat is no progress."""
+        """A content without progress is ended; a heartbeat is no progress."""
         partial = self.house.shared.partial_deliveries
         self.client.write(self.frames(LARGE)[:60_000])
         for _ in range(10):
@@ -396,7 +396,7 @@ class DeliverTests(LargeCase):
         self.assertEqual(self.got(self.connect())[2], LARGE)
 
     def test_channel_ends_in_the_middle(self) -> None:
-        """What was not sent whole is back on its queue, acknowledged or not."""
+        """A message not sent whole is back on its queue, acknowledged or not."""
         body = LARGE * 20
         self.publish(self.client, body)
         held: list[tuple[Deferred[bytes], Deferred[bytes]]] = []
@@ -471,7 +471,7 @@ def section(code: int, value: Any) -> bytes:
 
 
 class FromAmqp10Tests(LargeCase):
-    """What 1.0 sends, as 0-9-1 gets it and sends it again."""
+    """A message of 1.0 as 0-9-1 gets it and sends it again."""
 
     def again(self, encoded: bytes) -> tuple[dict[str, Any], bytes]:
         """Have 0-9-1 get a message and publish it untouched; check that nothing has changed."""
@@ -554,7 +554,7 @@ class FromAmqp10Tests(LargeCase):
         self.assertEqual(self.house.shared.partial_deliveries.drafts.used, 0)
 
     def test_relayed(self) -> None:
-        """What 1.0 sends from another organization arrives as from here."""
+        """A message of 1.0 from another organization arrives as from here."""
         other = large_house(self.world, "b.test")
         client = other.client().ready()
         client.sender("q@a.test")

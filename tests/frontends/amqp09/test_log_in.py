@@ -74,7 +74,7 @@ class Visitor(Client09):
 
     @property
     def offered(self) -> bytes:
-        """What connection.start offers."""
+        """The offer of connection.start."""
         (start,) = [given for _, name, given in self.methods if name == "connection.start"]
         return bytes(start["mechanisms"])
 
@@ -193,7 +193,7 @@ class MechanismTests(LogInCase):
         self.assertEqual(client.closes(), [("connection", 403)])
 
     def test_not_offered(self) -> None:
-        """What is not offered is not begun: the transport ends (09-X-09)."""
+        """A mechanism that is not offered is not begun: the transport ends (09-X-09)."""
         client = Visitor(self, tls_version=None)
         client.respond("PLAIN", PLAIN_RESPONSE)
         self.assertEqual((client.names(), client.end.is_gone), ([], True))
@@ -243,7 +243,7 @@ class SecretTests(LogInCase):
             self.lines.clear()
 
     def test_user_removed(self) -> None:
-        """Whoever is no user any more has no secret that verifies."""
+        """A secret of a user who no longer exists does not verify."""
         client = self.logged_in()
         self.users._take({})
         client.replace_secret(b"pencil")
@@ -284,7 +284,7 @@ class SecretTests(LogInCase):
         self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_many_log_ins(self) -> None:
-        """Where too many log-ins wait, a secret is not verified, and that is no wrong one."""
+        """When too many log-ins wait, a secret is not verified, which is not called a wrong one."""
         client = self.logged_in()
         self.held = []
         others = [Visitor(self) for _ in range(SLOTS + MOST_WAITING)]

@@ -216,7 +216,7 @@ class TransferTests(MessageCase):
         self.assertEqual(client.closes(), [("connection", 503)])
 
     def test_unanswered(self) -> None:
-        """Who asks without end, and lets nothing be answered, is not read any more."""
+        """A client that asks without end, and lets no answer out, is not read any more."""
         self.patch(ordered_answers, "MOST_UNANSWERED", 10)
         client = self.client
         client.write(call(1, "message.open", reference=b"r"))
@@ -339,7 +339,7 @@ class ReferenceTests(MessageCase):
         )
 
     def test_bounds(self) -> None:
-        """What is appended is bounded for each content, user and in sum; so is their number."""
+        """Appended octets are bounded for each content, user and in sum; so is their number."""
         self.staging.terms = StagingTerms(1000, 1500, 2000, 2, 3)
         client = self.connected().channel(2, 3)
         for number in (1, 2):
@@ -405,7 +405,7 @@ class ReferenceTests(MessageCase):
         return body, transfer
 
     def test_frame_max(self) -> None:
-        """What does not fit into the client's frames is sent by reference, in frames that do."""
+        """Contents too large for the client's frames are sent by reference, in frames that fit."""
         self.transfer(b"x" * 9000)
         client = self.connected(frame_max=4096)
         body, _ = self.received(self.consume(client))
@@ -493,7 +493,7 @@ class ConsumeTests(MessageCase):
             client.hang_up()
 
     def test_cut(self) -> None:
-        """What is not answered when the connection ends is delivered again."""
+        """Unanswered deliveries are redelivered after the end of the connection."""
         self.transfer(b"1", b"2")
         client = self.consume()
         client.write(call(1, OK))

@@ -65,7 +65,7 @@ class PublishTests(SynchronousTestCase):
         )
 
     def test_known_route(self) -> None:
-        """What is published again goes where the bindings lead now, by the rights of now."""
+        """A message published again goes by the present bindings and rights."""
         client = self.client
         client.ask("exchange.declare", exchange="t", type="topic")
         client.ask("queue.declare", queue="other")
@@ -138,7 +138,7 @@ class PublishTests(SynchronousTestCase):
         self.assertEqual(frontend._throttled, set())
 
     def test_return_while_stopped(self) -> None:
-        """What would have to come back while the client takes no contents closes the channel."""
+        """A message to be returned while the client takes no contents closes the channel."""
         self.client.ask("channel.flow", active=0)
         self.client.publish(b"lost", key="none", mandatory=1)
         self.assertEqual(self.client.closes(), [("channel", 406)])
@@ -264,7 +264,7 @@ class FederationTests(SynchronousTestCase):
         self.assertEqual(self.client.names(), ["basic.ack"])
 
     def test_unknown_domain(self) -> None:
-        """What has proof of no way comes back with mandatory, and is not confirmed without."""
+        """Without a route a mandatory message is returned, and others are not confirmed."""
         self.world.domains["none.test"] = ResolveError(
             "dns.no-domain", "no such domain", permanent=True
         )
@@ -278,7 +278,7 @@ class FederationTests(SynchronousTestCase):
         self.assertEqual(self.client.names(), ["basic.return", "basic.ack"])
 
     def test_order_behind_the_dns(self) -> None:
-        """What comes behind a message that waits for the DNS waits as well."""
+        """A message behind one that waits for the DNS waits as well."""
         self.world.dns_seconds = 1.0
         self.client.publish(b"1", key="q@b.test")
         self.client.publish(b"2")
@@ -330,7 +330,7 @@ class TransactionTests(SynchronousTestCase):
         self.assertEqual(client.depth(), 0)
 
     def test_end_of_the_channel(self) -> None:
-        """What is not committed is undone with the channel."""
+        """Uncommitted work is undone with the channel."""
         client = self.client
         client.publish(b"1")
         client.ask("tx.select")
@@ -369,7 +369,7 @@ class TransactionTests(SynchronousTestCase):
         self.assertEqual(self.client.run().names(), ["tx.commit-ok"])
 
     def test_before_select(self) -> None:
-        """What precedes tx.select in one segment is in no transaction; a rollback leaves it."""
+        """Methods before tx.select in one segment are in no transaction; a rollback leaves them."""
         client = self.client
         client.publish(b"old")
         client.ask("basic.get", queue="q")
@@ -415,7 +415,7 @@ class TransactionTests(SynchronousTestCase):
 
 class BodyTests(SynchronousTestCase):
     def test_between_versions(self) -> None:
-        """What 0-9-1 publishes comes out of 0-9, and AMQP 1.0, as it went in."""
+        """A message of 0-9-1 arrives unchanged at 0-9 and AMQP 1.0."""
         world = Network()
         house = world.house()
         client = Client09(house).channel()
@@ -443,7 +443,7 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual(message.properties.message_id, "m")
 
     def test_from_amqp10(self) -> None:
-        """What AMQP 1.0 publishes 0-9-1 receives."""
+        """A message of AMQP 1.0 arrives at 0-9-1."""
         world = Network()
         house = world.house()
         house.client().ready().fill([b"one", b"two"])
@@ -453,7 +453,7 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual(client.bodies(), [b"one", b"two"])
 
     def test_half_sent(self) -> None:
-        """What all connections hold of contents that do not end is bounded: who has most goes."""
+        """Unfinished contents of all connections are bounded: the largest holder is closed."""
         house = Network().house(limits={"memory_bytes": 8 << 20})
         clients = [Client09(house, reports_input=True).channel() for _ in range(3)]
         for count, client in enumerate(clients):
@@ -467,7 +467,7 @@ class BodyTests(SynchronousTestCase):
         self.assertLess(len(last.closes()), 11)
 
     def test_half_sent_to_the_disk(self) -> None:
-        """What has come of a content goes to the disk if it is too much; nobody notices."""
+        """The received part of a content goes to the disk if it is too large; no client notices."""
         house = Network().house(limits={"memory_bytes": 8 << 20})
         client = Client09(house, reports_input=True).channel(1, 2, 3)
         for channel in (1, 2, 3):

@@ -71,7 +71,7 @@ class QueueMethodTests(SynchronousTestCase):
                 self.assertEqual(self.of(version).refused(name, **fields), code, name)
 
     def test_missing_queue(self) -> None:
-        """What is not there cannot be used; 0-9-1 deletes it with success."""
+        """A missing queue cannot be used; 0-9-1 deletes it with success."""
         for name in ("queue.purge", "basic.get", "basic.consume"):
             self.assertEqual(self.client.refused(name, queue="none"), ("channel", 404), name)
         for fields in ({"queue": "none", "exchange": "amq.direct"},
@@ -241,13 +241,13 @@ class ExchangeMethodTests(SynchronousTestCase):
         self.assertEqual(answer["reply-code"], 5)
 
     def test_bound_needs_a_right(self) -> None:
-        """Whoever may not bind to an exchange does not learn what is bound to it."""
+        """A client without the right to bind to an exchange does not learn its bindings."""
         house = self.world.house(access=(Rule(("anonymous",), ("create", "publish"), ("*",)),))
         client = Client09(house).channel()
         self.assertEqual(client.refused("exchange.bound", exchange="amq.direct"), ("channel", 403))
 
     def test_codes_of_0_9(self) -> None:
-        """Where 0-9 has other codes they are kept."""
+        """Codes that differ in 0-9 are kept."""
         self.client.ask("exchange.declare", exchange="e", type="topic")
         for fields, code in (
             ({"exchange": "e", "type": "direct"}, 530),

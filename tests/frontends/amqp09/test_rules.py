@@ -114,7 +114,7 @@ class QueueRuleTests(RuleCase):
             self.assertEqual(found, ("channel", 404))
 
     def test_names(self) -> None:
-        """What names may have in 0-9, and how long they may be (09-X-114, 09-X-115, I-07)."""
+        """The characters and lengths of names in 0-9 (09-X-114, 09-X-115, I-07)."""
         for name in ("a-b_c.d:e@f", "Q9", "x" * 127):
             found = self.old.ask("queue.declare", queue=name, exclusive=1)
             self.assertEqual(found, ["queue.declare-ok"])
@@ -187,7 +187,7 @@ class QueueRuleTests(RuleCase):
             self.of(V091).ask("queue.purge", queue="q")
 
     def test_without_answers(self) -> None:
-        """What fails with nowait shows as an exception, in each method that has it."""
+        """A failure with nowait is an exception, in each method that has it."""
         for name, fields in (
             ("exchange.delete", {"exchange": "amq.direct"}),
             ("exchange.declare", {"exchange": "", "type": "direct"}),
@@ -222,7 +222,7 @@ class QueueRuleTests(RuleCase):
 
 class BasicRuleTests(RuleCase):
     def test_priorities(self) -> None:
-        """Where a queue has levels 9 goes before 0; of one level the first goes first."""
+        """In a queue with levels 9 precedes 0; within a level the first is first."""
         self.client.ask("queue.declare", queue="levels", arguments=[("x-max-priority", "I", 9)])
         for number, (priority, mode) in enumerate(((0, 1), (9, 2), (0, 2), (9, 1), (5, 1), (4, 1))):
             properties = {"priority": priority, "delivery-mode": mode}
@@ -233,7 +233,7 @@ class BasicRuleTests(RuleCase):
             client.hang_up()
 
     def test_priorities_of_0_9(self) -> None:
-        """What a client of 0-9 declares has priorities, unless its argument says otherwise."""
+        """A queue declared on 0-9 has priorities, unless its argument says otherwise."""
         none = [("x-max-priority", "I", 0)]
         for client, arguments, expected in (
             (self.old, [], [b"1", b"0"]),
@@ -341,7 +341,7 @@ class BasicRuleTests(RuleCase):
         self.assertEqual(names.count("basic.deliver"), 1)
 
     def test_redelivered_is_said(self) -> None:
-        """What was delivered to one client and not acknowledged is redelivered to another."""
+        """A delivery that one client did not acknowledge is redelivered to another."""
         self.client.publish(b"1")
         self.client.ask("basic.get", queue="q")
         self.assertEqual(self.client.contents[0][2]["redelivered"], 0)

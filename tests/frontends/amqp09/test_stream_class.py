@@ -383,7 +383,7 @@ class OverrunTests(StreamCase):
         self.assertEqual(self.client.bodies(), [b"0", b"4", b"2"])
 
     def test_basic_is_not_counted(self) -> None:
-        """What is of another class is dropped as ever, and counted as such."""
+        """Messages of another class are dropped as ever, and counted as such."""
         self.client.ask("queue.declare", queue="p", arguments=[("x-max-length", "I", 1)])
         self.client.publish(b"1", b"2", key="p")
         self.client.run(1)

@@ -177,7 +177,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @invariant()
     def as_expected(self) -> None:
-        """What has come is what was to come, in order, for each class."""
+        """The received messages of each class are the expected ones, in order."""
         if not hasattr(self, "expected"):
             return
         self.receiver.run()

@@ -45,7 +45,7 @@ class TableTests(SynchronousTestCase):
             )
 
     def test_gone_already(self) -> None:
-        """What is not there is deleted and unbound with success in 0-9-1, and 404 in 0-9."""
+        """Deleting or unbinding a missing object succeeds in 0-9-1, and is 404 in 0-9."""
         for method in (TopologyMethod.DELETE, TopologyMethod.UNBIND):
             for kind in (KIND.NO_EXCHANGE, KIND.NO_QUEUE, KIND.NO_BINDING):
                 self.assertEqual(topology_reply(kind, V0_9, method), 404)

@@ -119,7 +119,7 @@ class RequestTests(TunnelCase):
         self.assertEqual(client.closes(), [("channel", 403)])
 
     def test_those_before_it(self) -> None:
-        """What came before a request that is refused is not lost."""
+        """Methods before a refused request are not lost."""
         client = self.connected()
         names = ("q", "q", "none")
         client.write(
@@ -179,7 +179,7 @@ class BroadcastTests(TunnelCase):
         self.assertEqual(sorted(found), [[], [], [], [b"one"]])
 
     def test_those_who_wait(self) -> None:
-        """Who has stopped contents gets its copies later, as many as are kept for it."""
+        """A client that has stopped contents gets its copies later, as many as are kept for it."""
         slow = self.connected()
         slow.ask("basic.consume", queue="q", consumer_tag="slow", filter=[("x-priority", "I", -1)])
         slow.ask("channel.flow", active=0)
