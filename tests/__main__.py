@@ -54,7 +54,7 @@ COMPILED = ("amqproute", "benchmarks", "tests")
 SECONDS = ROOT / "tests" / "seconds.json"
 
 REMEMBERED_FROM = 1.0
-"""How long a test took is written down from this many seconds on."""
+"""Tests of this many seconds or more are written down."""
 SHORT = 0.03
 """Seconds of a test of which nothing is written down, on average."""
 
@@ -66,7 +66,7 @@ TOGETHER = 12.0
 TESTS_LISTED = 20
 MODULES_LISTED = 10
 LISTED_FROM = 0.1
-"""What took fewer seconds is not worth a line."""
+"""Tests of fewer seconds are not worth a line."""
 
 
 def slowest(seconds: Mapping[str, float]) -> list[str]:

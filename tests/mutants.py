@@ -287,7 +287,7 @@ def test_modules() -> list[str]:
 
 @dataclass(frozen=True)
 class Reach:
-    """What one test module reaches.
+    """The lines that one test module reaches.
 
     Attributes:
         seconds: of CPU that it takes, without what every start takes.
@@ -526,7 +526,7 @@ def _cpu_of(session: int) -> float:
 
 @dataclass
 class Verdict:
-    """What became of a mutant.
+    """The fate of a mutant.
 
     Attributes:
         verdict: killed, survived, or unreached by any test module.

@@ -25,7 +25,7 @@ DOMAINS = st.builds(
 
 
 class ParseTests(SynchronousTestCase):
-    """What `parse` makes of a text."""
+    """Results of `parse`."""
 
     def test_accepted(self) -> None:
         """Each text gives these two parts."""
@@ -98,7 +98,7 @@ class ParseTests(SynchronousTestCase):
 
     @given(NODES, DOMAINS)
     def test_round_trip(self, node: str, domain: str) -> None:
-        """What is parsed, formatted and parsed again is the same address, in its normal form."""
+        """Parsed, formatted and parsed again an address is the same, in its normal form."""
         parsed = address.parse(f"{node}@{domain}")
         self.assertEqual(parsed.node, node)
         self.assertEqual(address.parse(address.format(parsed)), parsed)

@@ -11,7 +11,7 @@ from amqproute.bucket_counts import SECONDS, BucketCounts
 
 
 class BucketCountsTests(SynchronousTestCase):
-    """What is counted where."""
+    """The bucket of each value."""
 
     def test_bounds(self) -> None:
         """A value equal to a bound is within it; there is a bucket above the last bound."""
@@ -22,7 +22,7 @@ class BucketCountsTests(SynchronousTestCase):
         self.assertEqual(counts.total, 7.5)
 
     def test_unit(self) -> None:
-        """What is added in microseconds is shown in seconds."""
+        """Microseconds are added and shown in seconds."""
         counts = BucketCounts((0.001, 0.5), 1e-6)
         for value in (1000, 1001, 2_000_000):
             counts.add(value)

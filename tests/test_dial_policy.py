@@ -147,7 +147,7 @@ class AddressTests(SynchronousTestCase):
             self.assertIsNotNone(wide.judge_address(address, STRANGER), address)
 
     def test_remedy(self) -> None:
-        """What the remedy says to write is what helps, and it opens nothing beside."""
+        """The suggested remedy works, and opens nothing else."""
         for address in ("127.0.0.1", "fe80::7", "10.9.9.9", "198.41.0.7", "240.1.1.1"):
             denied = policy().judge_address(address, NAMED)
             assert denied is not None
@@ -187,7 +187,7 @@ class AddressTests(SynchronousTestCase):
         self.assertIsNone(wide.judge_address("10.2.0.1", STRANGER))
 
     def test_no_address(self) -> None:
-        """Whatever cannot be read is not dialled."""
+        """An unreadable address is not dialed."""
         for text in (
             "",
             "localhost",
@@ -221,7 +221,7 @@ class AddressTests(SynchronousTestCase):
 
     @given(st.ip_addresses(v=4))
     def test_local_nat64(self, address: IPv4Address) -> None:
-        """What must not be dialled is not by any length of a local-use prefix; /96 is exact."""
+        """A forbidden address stays forbidden under any local-use prefix length; /96 is exact."""
         plain = policy().judge_address(str(address), STRANGER)
         *others, last = local_nat64(address)
         if int(address) >> 24:
@@ -268,7 +268,7 @@ class PortTests(SynchronousTestCase):
 
 class ConfigurationTests(SynchronousTestCase):
     def test_impossible(self) -> None:
-        """What has no effect is refused when it is read."""
+        """A rule without effect is refused when it is read."""
         self.assertTrue(is_impossible("0.0.0.0/32"))
         self.assertFalse(is_impossible("0.0.0.0/0"))
         for network in ("0.0.0.0/8", "::/128", "239.0.0.0/8", "255.255.255.255/32"):

@@ -59,7 +59,7 @@ class CountTests(SynchronousTestCase):
     """Each figure with its list."""
 
     def test_counts(self) -> None:
-        """What is counted, and what is not."""
+        """Counted things, and others."""
         package = Path(self.mktemp()) / "package"
         for name, text in FILES.items():
             path = package / name

@@ -92,7 +92,7 @@ class JourneyTests(HouseTestCase):
         self.assertEqual(self.alpha.depth("beta.example"), 0)
 
     def test_alpha_crashes(self) -> None:
-        """What alpha has accepted is sent by the next alpha, and kept by beta once."""
+        """Messages accepted by alpha are sent by the next alpha, and kept by beta once."""
         beta = self.beta()
         for turns in range(1, 40):
             client = self.alpha.client()

@@ -27,12 +27,12 @@ class ParseTests(SynchronousTestCase):
 
     @given(VALUES)
     def test_there_and_back(self, value: Any) -> None:
-        """What is JSON is read."""
+        """JSON is read."""
         self.assertEqual(parse_json(json.dumps(value)), value)
 
     @given(st.one_of(st.text(), st.binary(), st.text(alphabet='[]{}":,0e1nfityNa')))
     def test_anything(self, text: str | bytes) -> None:
-        """What is not is a ValueError, and nothing else."""
+        """Other text is a ValueError, and nothing else."""
         try:
             found = parse_json(text)
         except ValueError:

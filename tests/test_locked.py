@@ -69,7 +69,7 @@ def locked(name: str, target: dict[str, str]) -> dict[str, Version]:
 
 
 def demanded(extras: tuple[str, ...]) -> Iterator[Requirement]:
-    """What setup.cfg asks for."""
+    """The requirements of setup.cfg."""
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     texts = [settings["options"]["install_requires"]]
@@ -80,7 +80,7 @@ def demanded(extras: tuple[str, ...]) -> Iterator[Requirement]:
 
 
 def needs(wanted: Requirement, version: Version, target: dict[str, str]) -> Iterator[Requirement]:
-    """What a distribution asks for in turn; nothing if that version is not installed here."""
+    """The requirements of a distribution; none if that version is not installed here."""
     try:
         there = importlib.metadata.distribution(wanted.name)
     except importlib.metadata.PackageNotFoundError:
@@ -116,7 +116,7 @@ class LockTests(SynchronousTestCase):
                     self.assertRegex(each, r"^sha256:[0-9a-f]{64}$")
 
     def test_demands(self) -> None:
-        """What setup.cfg asks for, for every Python and machine; `make lock` makes it so."""
+        """The requirements of setup.cfg, for every Python and machine; `make lock` locks them."""
         for name, extras in LOCKS.items():
             for target in TARGETS:
                 found = locked(name, target)
@@ -126,7 +126,7 @@ class LockTests(SynchronousTestCase):
                     self.assertIn(version, each.specifier, f"{name}: {each}: make lock")
 
     def test_complete(self) -> None:
-        """What the locked versions ask for in turn is locked, as far as they are installed here."""
+        """The requirements of locked versions are locked, as far as they are installed here."""
         for name, extras in LOCKS.items():
             for target in TARGETS:
                 found = locked(name, target)

@@ -77,7 +77,7 @@ class BareMessageTests(SynchronousTestCase):
 
     @given(encoded_messages())
     def test_received(self, parts: tuple[bytes, bytes, bytes]) -> None:
-        """What the broker keeps has no delivery annotations, and all else."""
+        """The kept message has all but delivery annotations."""
         before, bare, footer = parts
         message = Message(before + bare + footer)
         made = message.received()
@@ -150,7 +150,7 @@ class BareMessageTests(SynchronousTestCase):
 
 
 class MessageTests(SynchronousTestCase):
-    """What is read, and its edges."""
+    """The fields read, and their edges."""
 
     def test_absent_body_stays_absent(self) -> None:
         """A message without a body continues without one (M-23)."""
@@ -229,7 +229,7 @@ class MessageTests(SynchronousTestCase):
             self.assertRaises(DecodeError, Message(data).received)
 
     def test_forget(self) -> None:
-        """What was decoded goes, and comes again."""
+        """Decoded parts are dropped, and decoded again."""
         message = fakes.message(to="a@b.example", annotations={"x-opt-a": 1})
         told = (message.to, message.header, message.annotations, message.properties.to)
         message.forget()
@@ -247,7 +247,7 @@ class MessageTests(SynchronousTestCase):
 
 
 class GlanceTests(SynchronousTestCase):
-    """What is read of a message without decoding it is what is in it."""
+    """Fields read without decoding equal those of the message."""
 
     @given(
         marks=st.dictionaries(

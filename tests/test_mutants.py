@@ -57,7 +57,7 @@ class Tests(unittest.TestCase):
 
 
 class MutantTests(SynchronousTestCase):
-    """Which faults are made."""
+    """The choice of faults."""
 
     def test_places(self) -> None:
         """Constants of a module, annotations, decorators, words and log lines are left alone."""

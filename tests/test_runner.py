@@ -139,7 +139,7 @@ class RunnerTests(SynchronousTestCase):
         self.assertEqual(second.ran, [])
 
     def test_longest_first(self) -> None:
-        """What took longest is begun first, and what nobody knows is last, in its order."""
+        """The longest tests begin first, and unknown ones last, in their order."""
         self.runner._remembered = {"a.b.Case.test_long": 9.0, "a.b.Case.test_longer": 10.0}
         names = ["a.b.Case.test_x", "a.b.Case.test_long", "a.b.Case.test_longer", "a.b.Case.test_a"]
         [worker] = self.drive(*(Case(name, 1.0) for name in names))
@@ -236,7 +236,7 @@ class RememberTests(SynchronousTestCase):
     """`tests.__main__.remember`."""
 
     def test_read_again(self) -> None:
-        """What took long is read as it was written; without the file nothing is remembered."""
+        """Written times are read back; without the file there are none."""
         path = Path(self.mktemp())
         self.assertEqual(remembered(path), {})
         remember(path, {"a": REMEMBERED_FROM, "b": REMEMBERED_FROM / 2, "c": 12.34})
@@ -267,7 +267,7 @@ class CampaignTests(SynchronousTestCase):
         self.ids = {case.id() for case in _iterateTests(self.suite)}
 
     def test_each_in_one(self) -> None:
-        """What ``make test`` runs and what ``make test-campaigns`` runs is the suite together."""
+        """The parts of ``make test`` and ``make test-campaigns`` are the suite together."""
         ordinary, others = (
             [case.id() for case in _iterateTests(of_part(self.suite, which))]
             for which in (False, True)
@@ -291,7 +291,7 @@ class CampaignTests(SynchronousTestCase):
             self.assertTrue(place, campaign.ordinary)
 
     def test_wrong_part(self) -> None:
-        """Who asks for tests that are all of the other part is told so."""
+        """A request for tests that are all of the other part names that part."""
         suite = TestLoader().loadByName("tests.network.test_soak")
         with self.assertRaises(SystemExit) as caught:
             of_part(suite, campaigns=False)

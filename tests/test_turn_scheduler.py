@@ -28,7 +28,7 @@ class TurnTests(SynchronousTestCase):
         self.turns.ask("tls", source, lambda: self.taken.append(source))
 
     def test_at_once(self) -> None:
-        """Where there are few nobody waits, turn after turn, and nothing is left behind."""
+        """With few connections none waits, turn after turn, and nothing is left behind."""
         for _ in range(5):
             for _ in range(STEPS_IN_TURN):
                 self.ask("a")
@@ -51,7 +51,7 @@ class TurnTests(SynchronousTestCase):
         self.assertEqual((len(self.taken), turns), (1000, 1000 // STEPS_IN_TURN - 1))
 
     def test_others(self) -> None:
-        """Whoever comes later from another address waits for a turn and not for all of those."""
+        """A later connection from another address waits for a turn and not for all of those."""
         for _ in range(1000):
             self.ask("a")
         for source in ("b", "c"):
@@ -73,7 +73,7 @@ class TurnTests(SynchronousTestCase):
         self.assertEqual(self.taken[:6], ["a", "0", "a", "1", "a", "2"])
 
     def test_long_steps(self) -> None:
-        """Where processor time is measured, the turns after a long step pay it back."""
+        """If processor time is measured, the turns after a long step pay it back."""
         used = [0.0]
         for seconds, taken in (
             (TURN_SECONDS * 2.1, [1, 1, 2, 2, 3, 3]),

@@ -212,7 +212,7 @@ def message(body: str) -> bytes:
 
 
 class VerbTests(ClientTestCase):
-    """What a client can do on a connection that stands."""
+    """The client's operations on a connection that stands."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -374,7 +374,7 @@ class VerbTests(ClientTestCase):
         self.assertIn("not you", error.words)
 
     def test_publish_and_consume(self) -> None:
-        """What the commands do, without their terminal."""
+        """The commands without their terminal."""
         printed: list[Any] = []
         self.patch(render, "json_line", printed.append)
 
@@ -409,7 +409,7 @@ class VerbTests(ClientTestCase):
 
 
 class LoginTests(ClientTestCase):
-    """Which mechanism is chosen."""
+    """The choice of a mechanism."""
 
     def try_url(self, url: str, *offered: str) -> list[str]:
         self.url, self.mechanisms = parse_url(url), offered

@@ -12,7 +12,7 @@ from amqproute.wire.amqp10.types import Symbol
 
 
 class NextStepTests(SynchronousTestCase):
-    """What the reader can do about it depends on the cause, not on the condition alone."""
+    """The advice to the reader depends on the cause, not on the condition alone."""
 
     def step(self, code: object) -> str:
         """Return the next step for a not-found with this code in its info."""
@@ -34,7 +34,7 @@ class NextStepTests(SynchronousTestCase):
         self.assertIn("link ls", by_condition(error, "the link to 'x'").next_step)
 
     def test_filters(self) -> None:
-        """What is wrong with a filter is not mended by another address."""
+        """A wrong filter is not mended by another address."""
         for code in ("filter.syntax", "filter.value", "filter.unsupported"):
             self.assertIn("correct the filter", self.step(code))
 

@@ -101,7 +101,7 @@ class ProgramTests(CommandTestCase):
         self.assertRefused(result, 2, "usage.file: /dev/zero has more than 1000 octets", "next:")
 
     def test_output_fails(self) -> None:
-        """What cannot be printed is said in words, where that can be printed."""
+        """An unprintable text is described in words, where those can be printed."""
         full = OSError(errno.ENOSPC, "No space left on device")
         self.patch(click, "echo", Mock(side_effect=full))
         said: list[CommandError] = []
@@ -111,7 +111,7 @@ class ProgramTests(CommandTestCase):
         self.assertEqual([each.words for each in said], ["No space left on device"])
 
     def test_wrong_usage_exits_with_2(self) -> None:
-        """Whatever is wrong with it, and says what would be right."""
+        """Any fault of it is named, with the correct form."""
         for args in (
             ["explode"],
             ["send"],
@@ -582,7 +582,7 @@ class DnsTests(CommandTestCase):
         self.assertEqual(facts["security"]["names"], ["gateway.partner.example"])
 
     def test_explain_a_route_made_at_runtime(self) -> None:
-        """What operators have made counts, before a wider route of the file."""
+        """Routes made by operators precede a wider route of the file."""
         made = RouteRule("a.partner.example", "amqps://b.partner.example:5671", "anonymous", ())
         self.consulted = Consulted("forgotten", (made,))
         facts = json.loads(self.amqproute("explain", "x@a.partner.example", "--json").stdout)

@@ -93,7 +93,7 @@ class BrokenFileTests(SynchronousTestCase):
         self.assertEqual(result.exit_code, 2)
 
     def test_others(self) -> None:
-        """What is told all by its arguments does not even read it."""
+        """A command complete by its arguments does not even read it."""
         self.file.write_text("nonsense: 1")
         self.file.chmod(0)
         folder = str(self.directory)

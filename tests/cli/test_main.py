@@ -17,7 +17,7 @@ from tests.support.patience import PATIENCE
 from tests.support.program import ROOT
 
 HEAVY = ("amqproute.daemon", "amqproute.config", "cryptography", "pydantic", "rich", "twisted")
-"""What takes long to load and no list of commands needs."""
+"""Modules slow to load that no list of commands needs."""
 
 
 def loaded_by(*args: str) -> tuple[str, set[str]]:
@@ -68,7 +68,7 @@ class TableTests(SynchronousTestCase):
         self.assertIn("...", formatters[0].getvalue())
 
     def test_one_command_loads_itself_only(self) -> None:
-        """What asks a running daemon does not load what a daemon is made of."""
+        """Commands to a running daemon do not load the parts of a daemon."""
         strangers = ("amqproute.daemon", "amqproute.broker", "amqproute.config", "pydantic", "rich")
         for name, module in (("queue", "queue"), ("peer", "peer"), ("hold", "relay_queue")):
             _, modules = loaded_by(name, "--help")

@@ -18,7 +18,7 @@ from amqproute.cli import render
 
 
 def printed(function: Any, value: Any) -> str:
-    """What is printed of a value."""
+    """The printed form of values."""
 
     @click.command()
     def command() -> None:

@@ -13,7 +13,7 @@ from tests.support.program import ROOT
 
 
 class RunTests(SynchronousTestCase):
-    """What a process of its own prints that runs one coroutine function."""
+    """The output of a process that runs one coroutine function."""
 
     def run_one(self, function: str) -> str:
         program = f"from amqproute.cli.runner import run\n{function}\nprint(run(work))\n"
@@ -27,11 +27,11 @@ class RunTests(SynchronousTestCase):
         return done.stdout + done.stderr
 
     def test_result(self) -> None:
-        """What the coroutine returns is returned."""
+        """The coroutine's result is returned."""
         self.assertEqual(self.run_one("async def work(reactor): return 7"), "7\n")
 
     def test_failure(self) -> None:
-        """What it raises is raised, and what is raised before there is a coroutine as well."""
+        """The coroutine's exception is raised, and one before there is a coroutine as well."""
         for head in ("async def work(reactor): ", "def work(reactor): "):
             told = self.run_one(f"{head}raise ValueError('no')")
             self.assertTrue(told.endswith("ValueError: no\n"), told)

@@ -387,7 +387,7 @@ class VerdictTests(SynchronousTestCase):
                         self.assertEqual(self.shown(wanted, shown), fixture.shows)
 
     def demands(self, config: Config, resolver: SrvResolver, found: Any) -> list[TrustDemand]:
-        """What the relay's connector would demand at the same places."""
+        """The demands of the relay's connector at the same places."""
         connector = make_judge(config, resolver)
         domain = found.demands[0].domain if found.demands else ""
         waiting = [

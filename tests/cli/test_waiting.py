@@ -16,7 +16,7 @@ from amqproute.cli.commands.send_receive import NOTICE_SECONDS
 
 
 class NoticeTests(SynchronousTestCase):
-    """What is on stderr, and when."""
+    """The lines on stderr, and their times."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -49,7 +49,7 @@ class NoticeTests(SynchronousTestCase):
         )
 
     def test_with_a_time(self) -> None:
-        """Who gave a time sees it on a terminal only."""
+        """With a given time the wait is shown on a terminal only."""
         self.assertEqual(self.wait(10.0), [])
         self.is_terminal = True
         self.assertEqual(len(self.wait(10.0)), 1)
@@ -67,7 +67,7 @@ class NoticeTests(SynchronousTestCase):
 
 
 class CreditTests(SynchronousTestCase):
-    """What ``send`` says without credit."""
+    """The words of ``send`` without credit."""
 
     class Client:
         """A client whose broker answers, or does not."""
@@ -142,7 +142,7 @@ class CreditTests(SynchronousTestCase):
         )
 
     def test_unknown(self) -> None:
-        """Who may not ask hears that it waits all the same."""
+        """A user without the right to ask hears that it waits all the same."""
         self.rows = {}
         self.assertEqual(len(self.wait(True, True, True)), 1)
 

@@ -167,7 +167,7 @@ class LoginTests(SynchronousTestCase):
 
 
 class TermsTests(SynchronousTestCase):
-    """What is asked for, and what is granted."""
+    """The requests, and the grants."""
 
     def test_source(self) -> None:
         """As the standard and the registered filter have it."""

@@ -62,7 +62,7 @@ class AbroadTests(SynchronousTestCase):
 
     @property
     def relay_queue(self) -> Queue:
-        """Where messages for the second broker wait."""
+        """The place of messages for the second broker."""
         (queue,) = self.near.broker.internal.values()
         return queue
 

@@ -428,7 +428,7 @@ class SpoolTests(ContractCase):
     def test_within_credit(
         self, spool: int, links: int, most: int | None, steps: list[tuple[int, float, int]]
     ) -> None:
-        """Whatever sizes come: nothing is refused within credit, and the share is exceeded by no
+        """With any sizes nothing is refused within credit, and the share is exceeded by no
         more than the excess over the sizes before, and one message."""
         self.house(spool=spool, max_message_size=most)
         client = self.client()

@@ -538,7 +538,7 @@ class FormatTests(MessageCase):
         self.assertEqual(bare(payload), message(b"ours"))
 
     def test_refused_by_what_routes(self) -> None:
-        """Where properties are needed it is refused, and the link lives on."""
+        """If properties are needed it is refused, and the link lives on."""
         world = Network()
         house = world.house(nodes=["q", TopicDeclaration("t")])
         world.house("b.test")

@@ -270,7 +270,7 @@ class LockTimeoutTests(OutcomeCase):
 
 
 class DispositionTests(OutcomeCase):
-    """How outcomes are said."""
+    """The form of outcomes."""
 
     def test_any_order(self) -> None:
         """O-05: dispositions come in any order and in ranges."""

@@ -272,7 +272,7 @@ class ResumeTests(ConsumerCase):
                          (False, False, b"2"), (False, False, b"3")])  # fmt: skip
 
     def test_only_the_receiver(self) -> None:
-        """What we do not know is settled: it is not in our map, and its tag is not given out."""
+        """Unknown deliveries are settled: they are not in our map, and their tags stay unused."""
         self.client.dispose(0, 2)
         self.client.fill([b"4"])
         self.again()
@@ -317,7 +317,7 @@ class ResumeTests(ConsumerCase):
         self.assertEqual(len(small.bodies()), 200)
 
     def test_detached_again_before_credit(self) -> None:
-        """What waited for credit is still the link's own when it goes once more."""
+        """A delivery that waited for credit is still the link's own when it goes once more."""
         self.again()
         self.receive(unsettled=dict.fromkeys(self.tags), credit=1)
         self.assertEqual(len(self.sent()), 1)
@@ -425,7 +425,7 @@ def discharge(txn_id: bytes, fail: bool) -> bytes:
 
 
 class BoundTests(ConsumerCase):
-    """What is kept has bounds."""
+    """Kept termini have bounds."""
 
     limits = {"suspended_deliveries": 4, "suspended_links": 2}
 
@@ -451,7 +451,7 @@ class BoundTests(ConsumerCase):
 
 
 class ExclusiveTests(SynchronousTestCase):
-    """What a node says of its links holds for those that come back."""
+    """A node's terms for its links hold for those that come back."""
 
     def test_one_consumer(self) -> None:
         """Q-20: a suspended link does not hold the only place."""
@@ -720,7 +720,7 @@ class ExactlyOnceTests(PublisherCase):
 
 
 class EntryTests(ResumeCase):
-    """Who wants to know which entry is which gets their ids for delivery-tags."""
+    """A receiver that wants to identify entries gets their ids as delivery-tags."""
 
     CAPABILITIES = [Symbol("amqproute:stream")]
 
@@ -763,7 +763,7 @@ class EntryTests(ResumeCase):
         self.assertEqual(again.delivery_tag, first.delivery_tag)
 
     def test_given_back(self) -> None:
-        """What is given back and not settled comes again when its tag is free."""
+        """A delivery returned and not settled comes again when its tag is free."""
         for number, mode in enumerate((None, "copy")):
             source = spec.Source(address="q", distribution_mode=mode)
             self.client.receiver(
@@ -792,7 +792,7 @@ class EntryTests(ResumeCase):
         self.came_again(first)
 
     def test_others(self) -> None:
-        """Who does not ask gets neither."""
+        """Without the request it gets neither."""
         answer = self.client.receiver(name="x", credit=9)
         self.assertEqual(tuple(answer.offered_capabilities or ()), ())
         self.assertNotIn(Symbol("amqproute:stream"), answer.properties)
@@ -800,7 +800,7 @@ class EntryTests(ResumeCase):
 
 
 class SizeTests(ResumeCase):
-    """What every hop reads has a bound of its own."""
+    """The fields that every hop reads have a bound of their own."""
 
     def test_annotations(self) -> None:
         """E-02: header and annotations of more than 256 KiB are refused, the link continues."""

@@ -26,7 +26,7 @@ WORDS = [
 
 
 class RefusalTests(SynchronousTestCase):
-    """What a peer is told."""
+    """The words for a peer."""
 
     def assertRefused(
         self, text: str, position: int, *words: str, dialect: Dialect = Dialect.SELECTOR
@@ -71,7 +71,7 @@ class RefusalTests(SynchronousTestCase):
             compile_selector(text)
 
     def test_meaning(self) -> None:
-        """What parses and cannot be meant."""
+        """Selectors that parse and cannot be meant."""
         for text, position, word in (
             ("x = 1 AND amqp.foo = 1", 11, "amqp has no field 'foo'"),
             ("p.priority = 1", 1, "p has no field"),
@@ -103,7 +103,7 @@ class RefusalTests(SynchronousTestCase):
         self.assertIn("4097 characters; at most 4096", error.description)
 
     def test_words(self) -> None:
-        """What costs time to parse and to ask is bounded before anything is parsed."""
+        """The cost of parsing and evaluation is bounded before parsing."""
         for text, words in (
             ("a = 1", 3),
             ("(a) = (1)", 7),

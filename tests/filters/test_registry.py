@@ -73,7 +73,7 @@ class SelectorCacheTests(SynchronousTestCase):
         self.assertEqual((len(cache), cache.words), (2, 20))
 
     def test_refused(self) -> None:
-        """What is no selector is not kept."""
+        """A text that is no selector is not kept."""
         cache = SelectorCache()
         self.assertRaises(InvalidField, cache.get, "a = ", Dialect.SELECTOR, None)
         self.assertEqual((len(cache), cache.words), (0, 0))
@@ -297,7 +297,7 @@ class PropertyFilterTests(SynchronousTestCase):
         self.assertNotEqual(found, application_properties_filter({"a": 1}))
 
     def test_refused(self) -> None:
-        """What a reference cannot be."""
+        """Impossible references."""
         for make, value, words in (
             (properties_filter, {Symbol("nothing"): 1}, "no field 'nothing'"),
             (properties_filter, {Symbol("subject"): 1}, "cannot be of type int"),
@@ -318,7 +318,7 @@ class PropertyFilterTests(SynchronousTestCase):
             self.assertIn(words, error.description)
 
     def test_broken_sections_do_not_match(self) -> None:
-        """What cannot be decoded passes no filter that looks at it."""
+        """A message that cannot be decoded passes no filter that looks at it."""
         broken = message({"a": 1}).encoded.replace(b"\xa1\x01a", b"\x99\x01a")
         found = application_properties_filter({"a": 1})
         self.assertFalse(found.matches(type(message())(broken)))

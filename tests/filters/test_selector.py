@@ -209,7 +209,7 @@ class GeneratedTests(SynchronousTestCase):
 
 
 class NameTests(SynchronousTestCase):
-    """What names mean."""
+    """The meaning of names."""
 
     def setUp(self) -> None:
         self.message = message(
@@ -258,7 +258,7 @@ class NameTests(SynchronousTestCase):
         )
 
     def test_delimited_names(self) -> None:
-        """What is quoted is the key of an application property, unless a domain says else."""
+        """A quoted name is the key of an application property, unless a domain says otherwise."""
         self.assertSelects(
             "\"subject\" = 'mine' AND [order status] = 'open' AND application.\"a.b\" = 1",
             "amqp.\"message-id\" = 'ID:1' AND a.[in-stock] AND a.b IS NULL AND [a.b] = 1",
@@ -326,7 +326,7 @@ class NameTests(SynchronousTestCase):
         self.assertEqual(selector.needs, {"properties", "clock"})
 
     def test_needs(self) -> None:
-        """What is looked at is known before."""
+        """The fields used are known beforehand."""
         for text, needs in (
             ("", set()),
             ("1 = 1", set()),
@@ -403,7 +403,7 @@ class SelectorTests(SynchronousTestCase):
             self.assertFalse(compile_selector("absent IS NULL").matches(Message(bytes(encoded))))
 
     def test_broken_sections_do_not_match(self) -> None:
-        """What cannot be decoded is not selected, whatever is asked of it."""
+        """A message that cannot be decoded is not selected by any selector."""
         whole = message({"color": "red", "x": 1}, properties={"subject": "s", "to": "t"})
         offsets = whole.offsets
         encoded = bytearray(whole.encoded)

@@ -36,7 +36,7 @@ class SubjectTests(SynchronousTestCase):
     """N-07."""
 
     def test_table(self) -> None:
-        """What the words mean."""
+        """The meaning of the words."""
         for pattern, subject, wanted in (
             ("orders.eu", "orders.eu", True),
             ("orders.eu", "orders.us", False),
@@ -71,7 +71,7 @@ class SubjectTests(SynchronousTestCase):
             self.assertIs(filters.matches(about(subject)), wanted, descriptor)
 
     def test_refused(self) -> None:
-        """What is no string, or too long."""
+        """Values that are no string, or too long."""
         for value in (7, "x" * 256):
             described = {Symbol("f"): Described(Symbol(TOPIC), value)}
             self.assertRaises(InvalidField, read_filters, described, own_container="c")

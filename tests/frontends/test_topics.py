@@ -148,7 +148,7 @@ class JournalTests(TopicCase):
     """Records of a topic in the journal."""
 
     def test_copies_in_memory(self) -> None:
-        """That a message came is said; copies in buffers, and those for newcomers, whether rows or
+        """An arrival is noted; copies in buffers, and those for newcomers, whether rows or
         not, neither begin nor end, wherever they go, so nobody misses them."""
         self.build(last_value=2)
         self.subscribe()

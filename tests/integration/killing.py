@@ -14,7 +14,7 @@ IS_LONG = os.environ.get("AMQPROUTE_CRASH") == "long"
 
 
 class KillingRuns:
-    """What a test case that can `crash` daemons has of tests.
+    """The interface to tests of a case that can `crash` daemons.
 
     Attributes:
         seed: of the short run.

@@ -58,7 +58,7 @@ WORKERS: Final = 8
 
 
 class Broker(NamedTuple):
-    """Where a broker listens without TLS, and who may do everything there."""
+    """A broker's address without TLS, and a user with all rights."""
 
     port: int
     user: str
@@ -505,7 +505,7 @@ class MethodPlayer:
 
 
 Sequence09 = Callable[[MethodPlayer], None]
-"""What a client does, step by step."""
+"""A client's methods, step by step."""
 
 
 def _method(channel: int, name: str, arguments: Mapping[str, Any]) -> bytes:

@@ -154,7 +154,7 @@ def reply_to_declared(play: MethodPlayer) -> None:
 
 
 def reply_to_as_a_queue(play: MethodPlayer) -> None:
-    """What queues have, and the pseudo-queue has not."""
+    """Methods for queues that the pseudo-queue refuses."""
     play.get(REPLY_QUEUE)
     play.ask("queue.purge", queue=REPLY_QUEUE)
     play.ask("queue.delete", queue=REPLY_QUEUE)
@@ -163,7 +163,7 @@ def reply_to_as_a_queue(play: MethodPlayer) -> None:
 
 
 def reply_to_address_as_a_queue(play: MethodPlayer) -> None:
-    """What queues have, and an address has not."""
+    """Methods for queues that an address refuses."""
     address = _request(play)
     for on in "ab":
         play.get(address, on=on, channel=2)

@@ -66,7 +66,7 @@ def confirm_returned(play: MethodPlayer) -> None:
 
 
 def confirm_counts_from_select(play: MethodPlayer) -> None:
-    """What was published before confirm.select has no number."""
+    """A publish before confirm.select has no number."""
     name = _queue(play)
     play.publish(name)
     play.ask("confirm.select")
@@ -208,7 +208,7 @@ def get_empty(play: MethodPlayer) -> None:
 
 
 def get_counts(play: MethodPlayer) -> None:
-    """How many messages are behind the one that was got."""
+    """The message count behind the message of basic.get."""
     name = _queue(play)
     for number in range(3):
         play.publish(name, b"%d" % number)
@@ -274,7 +274,7 @@ def consume_nowait(play: MethodPlayer) -> None:
 
 
 def consume_cancelled_keeps(play: MethodPlayer) -> None:
-    """What a cancelled consumer has may be acknowledged."""
+    """Deliveries to a cancelled consumer may be acknowledged."""
     name = _queue(play)
     play.publish(name)
     play.has(name, 1)
@@ -361,7 +361,7 @@ def ack_multiple_again(play: MethodPlayer) -> None:
 
 
 def ack_of_no_ack(play: MethodPlayer) -> None:
-    """What needs no acknowledgement gets one."""
+    """An ack of a delivery that needs none."""
     name = _queue(play)
     play.publish(name)
     play.get(name, no_ack=1)
@@ -400,7 +400,7 @@ def reject_requeue(play: MethodPlayer) -> None:
 
 
 def requeue_order(play: MethodPlayer) -> None:
-    """What comes back stands where it stood."""
+    """A requeued message has its old place."""
     name = _queue(play)
     for number in range(4):
         play.publish(name, b"%d" % number)
@@ -440,7 +440,7 @@ def recover_here(play: MethodPlayer) -> None:
 
 
 def channel_close_requeues(play: MethodPlayer) -> None:
-    """What a closed channel held comes back."""
+    """Deliveries of a closed channel are requeued."""
     name = _held(play, 1)
     play.tell("channel.close", reply_code=200)
     play.read()
@@ -652,7 +652,7 @@ def dead_letter_twice(play: MethodPlayer) -> None:
 
 
 def dead_letter_headers(play: MethodPlayer) -> None:
-    """Which headers a dead letter has."""
+    """The headers of a dead letter."""
     dead = _queue(play, "dead")
     name = _queue(
         play,

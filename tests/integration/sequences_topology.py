@@ -201,7 +201,7 @@ def exchange_cycle(play: MethodPlayer) -> None:
 
 
 def alternate_exchange(play: MethodPlayer) -> None:
-    """What no binding takes goes to the alternate exchange, also with mandatory."""
+    """A message without a binding goes to the alternate exchange, also with mandatory."""
     play.ask("exchange.declare", exchange=play.name("other"), type="fanout")
     play.ask("queue.declare", queue=play.name("q"))
     play.ask("queue.bind", queue=play.name("q"), exchange=play.name("other"))
@@ -385,7 +385,7 @@ def queue_generated_name(play: MethodPlayer) -> None:
 
 
 def queue_generated_prefix(play: MethodPlayer) -> None:
-    """How names of queues begin that the broker makes."""
+    """The prefix of queue names made by the broker."""
     play.tell("queue.declare", exclusive=1)
     line = play._line("a", 1)
     frame = line.frame(30.0)
@@ -634,7 +634,7 @@ def queue_delete_with_consumer(play: MethodPlayer) -> None:
 
 
 def queue_purge(play: MethodPlayer) -> None:
-    """What is ready goes, what is held stays."""
+    """A purge removes ready messages and leaves held ones."""
     name = play.name("q")
     play.ask("queue.declare", queue=name)
     for number in range(3):

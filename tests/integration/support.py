@@ -59,7 +59,7 @@ from tests.support.patience import PATIENCE, until
 from tests.support.program import Process
 
 TROUBLE = re.compile(r"Traceback|Unhandled|^\S+ (error|critical) ", re.MULTILINE)
-"""What is in a log only if this project is at fault."""
+"""Words of a log that show a fault of this project."""
 
 
 @functools.cache

@@ -37,7 +37,7 @@ except ImportError:  # pragma: no cover - depends on the machine
 
 @skipIf(pika is None or celery is None, "the clients of 0-9-1 are not installed")
 class ClientTests(DaemonTestCase):
-    """What a team does in its first week."""
+    """A team's first week."""
 
     def test_pika_queue(self) -> None:
         """Declare, publish with confirms, consume, acknowledge, delete."""
@@ -150,7 +150,7 @@ class ClientTests(DaemonTestCase):
             self.assertIsNone(channel.basic_get(self.node)[0])
 
     def test_pika_threads_of_nobody(self) -> None:
-        """What a client that dies had is delivered again."""
+        """Deliveries to a client that dies are redelivered."""
         with connect(self.daemon) as connection:
             channel = connection.channel()
             channel.basic_publish("", self.node, b"1")

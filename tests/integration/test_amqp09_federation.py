@@ -113,7 +113,7 @@ class FederationTests(SynchronousTestCase):
             self.assertEqual(found.pop(), ("7", body[::-1]))
 
     def test_wrong_domain(self) -> None:
-        """What has no way comes back, or is not confirmed."""
+        """A message without a route is returned, or not confirmed."""
         alpha = self.channel(self.alpha)
         self.zone.set("test")  # an authority that knows that there is none
         address = "orders@nowhere.test"
@@ -125,7 +125,7 @@ class FederationTests(SynchronousTestCase):
             alpha.basic_publish("", address, b"lost")
 
     def test_partner_down(self) -> None:
-        """What is confirmed arrives, also while the partner is down; the order stays."""
+        """Confirmed messages arrive, also while the partner is down, in order."""
         alpha = self.channel(self.alpha)
         self.beta.stop()
         try:

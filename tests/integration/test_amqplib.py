@@ -23,7 +23,7 @@ NODE = shutil.which("node")
 
 
 class AmqplibTests(DaemonTestCase):
-    """What the library's tutorials do, and what they warn of."""
+    """The steps of the library's tutorials, and those they warn of."""
 
     if NODE is None:
         skip = "Node.js is not installed"

@@ -25,7 +25,7 @@ LARGE = 3 * 2**20 + 7
 
 
 class Cases:
-    """What both libraries are asked to do."""
+    """The requests to both libraries."""
 
     library: str
     module: str
@@ -66,7 +66,7 @@ class Cases:
         return json.loads(done.stdout)
 
     def test_send_and_receive(self) -> None:
-        """What is sent is told to be sent, and comes once."""
+        """A sent message is reported as sent, and comes once."""
         bodies = ["one", "two", "three"]
         self.assertEqual(self.run_client("send", bodies=bodies), ["sent"] * 3)
         self.assertEqual(self.run_client("receive", outcomes=["accepted"] * 3), bodies)
@@ -91,7 +91,7 @@ class Cases:
         self.assert_empty()
 
     def test_outcomes(self) -> None:
-        """What is released or modified comes again, what is rejected does not."""
+        """Released and modified messages come again, rejected ones do not."""
         self.run_client("send", bodies=["one", "two", "three"])
         outcomes = ["released", "rejected", "modified"]
         self.assertEqual(
@@ -128,7 +128,7 @@ class UamqpTests(Cases, DaemonTestCase):
 
 
 class ServiceBusTests(Cases, DaemonTestCase):
-    """What the package for Service Bus speaks below its own conventions."""
+    """The protocol of the Service Bus package below its own conventions."""
 
     library = "azure-servicebus"
     module = "azure.servicebus"

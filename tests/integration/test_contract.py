@@ -169,7 +169,7 @@ class FloodTests(ProtonTestCase):
         self.logged(rf"peer:{EVIL} has reached messages-per-second of its contract, {RATE}")
 
     def test_share_of_the_store(self) -> None:
-        """What a peer's messages occupy counts on after a restart."""
+        """A peer's occupied share is counted on after a restart."""
         daemon = Daemon(
             "alpha.example",
             changes={

@@ -35,7 +35,7 @@ class ContractCommandTests(SynchronousTestCase):
         return {row["name"]: row for row in found}
 
     def test_life(self) -> None:
-        """What is declared is there before anybody comes; then what is used, and a full bound."""
+        """Declared limits are shown before any use; then the use, and a full bound."""
         rows = self.rows()
         self.assertEqual({row["state"] for row in rows.values()}, {"unused"})
         self.assertEqual(set(rows), {"user:anna", "user:*", "peer:beta.example"})

@@ -42,7 +42,7 @@ class DamageTests(SynchronousTestCase):
 
 
 class KindTests(SynchronousTestCase):
-    """What each kind of damage does to a file."""
+    """The effect of each kind of damage on a file."""
 
     def test_kinds(self) -> None:
         octets = bytes(range(1, 201)) + bytes(50)

@@ -200,7 +200,7 @@ class RepairTests(SynchronousTestCase):
         self.assertIn("no daemon was told", json.loads(done.stdout)["daemon"])
 
     def test_rights(self) -> None:
-        """Whoever may not manage the way there cannot make the daemon ask again."""
+        """A user without `manage` on the way cannot make the daemon ask again."""
         self.alpha.reload(access=[{"deny": ["manage"], "who": "uid:*", "node": "amqp$out/*"}])
         done = command(self.alpha, "explain", "x@beta.example", "--json")
         facts = json.loads(done.stdout)

@@ -322,7 +322,7 @@ class KillTests(CrashCase):
     """Killed while a phase is written."""
 
     def test_kill(self) -> None:
-        """Whatever the moment: all of a branch or nothing; what was answered has happened."""
+        """At any moment all of a branch is done or nothing; answered commands have taken effect."""
         seed = int(os.environ.get("AMQPROUTE_CRASH_SEED", "0")) or random.randrange(1, 1 << 30)
         chance = random.Random(seed)
         everything = [b"%04d" % number for number in range(ROUNDS * 2 * TOGETHER + TOGETHER)]

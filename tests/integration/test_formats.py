@@ -17,7 +17,7 @@ class FormatTests(DaemonTestCase):
     """M-09 on the wire and on the disk."""
 
     def test_restart(self) -> None:
-        """What was accepted outlives the process, octet for octet, of every size."""
+        """Accepted messages of every size outlive the process, octet for octet."""
         daemon = Daemon("gamma.example", changes={"nodes": [{"name": "q"}]}).start()
         self.addCleanup(daemon.stop)
         with Wire(daemon.plain) as wire:

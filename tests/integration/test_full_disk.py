@@ -254,7 +254,7 @@ class FullDiskTests(FullDiskCase):
         self.killed(100_000, True)
 
     def test_journal_of_a_stop(self) -> None:
-        """What a stop on a full disk could not write down is told by the next start."""
+        """Facts that a stop on a full disk could not write are reported by the next start."""
         daemon = self.start(224, **{"min-free": 0})
         with Wire(daemon.plain) as wire:
             wire.publish("q", [message(b"%09d" % number) for number in range(3)])

@@ -46,7 +46,7 @@ class HeaderTests(DaemonTestCase):
             self.assertTrue(raw.closed())
 
     def test_plain_is_not_for_all(self) -> None:
-        """Where ANONYMOUS is not offered, a client that skips SASL is shown that it has to."""
+        """Without ANONYMOUS a client that skips SASL is shown that it has to use it."""
         with Raw(self.daemon.socket) as raw:
             self.assertEqual(raw.write(AMQP).header(), SASL)
             self.assertEqual(raw.rest(), b"")
@@ -152,7 +152,7 @@ class HeaderTests(DaemonTestCase):
         self.still_serves()
 
     def test_tls_without_implicit_tls(self) -> None:
-        """Who begins TLS where it is not implicit gets an alert, and a line in the log."""
+        """TLS on a port where it is not implicit gets an alert, and a line in the log."""
         for port, words in (
             (self.daemon.plain, "tls: none"),
             (self.daemon.upgrade, "tls: upgrade"),
@@ -166,7 +166,7 @@ class HeaderTests(DaemonTestCase):
         self.still_serves()
 
     def test_silence(self) -> None:
-        """Who says nothing, or half of something, is closed at the handshake deadline."""
+        """A silent or half-silent client is closed at the handshake deadline."""
         half = base64.b16decode("414D5150")
         raws = [Raw(self.daemon.plain).write(words) for words in (b"", half, AMQP)]
         raws.append(Raw(self.daemon.plain).write(SASL))

@@ -330,7 +330,7 @@ class LinkTests(HostileTestCase):
         self.assert_error(raw.expect(spec.Detach), "amqp:link:message-size-exceeded")
 
     def test_without_credit(self) -> None:
-        """What goes beyond the credit detaches the link (F-01)."""
+        """A transfer beyond the credit detaches the link (F-01)."""
         raw = self.opened(sending_link(self.node))
         raw.expect(spec.Flow)
         raw.write(b"".join(transfer(message(), n) for n in range(2000)))
@@ -338,7 +338,7 @@ class LinkTests(HostileTestCase):
         self.assert_error(error, "amqp:link:transfer-limit-exceeded")
 
     def test_bad_to(self) -> None:
-        """What the transfer service cannot route is rejected, each with its condition (T-25)."""
+        """A message without a route is rejected, with its condition (T-25)."""
         cases = {
             None: "amqp:precondition-failed",
             "": "amqp:precondition-failed",
@@ -417,7 +417,7 @@ class LinkTests(HostileTestCase):
 
 
 class PeerTests(HostileTestCase):
-    """What certificates and users without rights are told."""
+    """Answers to certificates and users without rights."""
 
     def peer(self, name: str = "evil.example", **options: Any) -> Raw:
         issued = certificates().issue(name, **options)

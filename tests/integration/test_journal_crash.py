@@ -29,7 +29,7 @@ FIRST_ID = 1 << 40
 
 
 class Books:
-    """What a daemon's journal says, and what its store holds."""
+    """The contents of a daemon's journal, and of its store."""
 
     def __init__(self, state: Path) -> None:
         (self.verdict,) = reader.verify(state / "journal")
@@ -58,7 +58,7 @@ class Books:
         }
 
     def faults(self) -> dict[str, list[object]]:
-        """Where the two differ; empty if they do not."""
+        """Differences between the two; empty if there are none."""
         lasting = {entry for entry, each in self.begun.items() if each.durable is not False}
         found: dict[str, list[object]] = {
             "changed": [] if self.verdict.flaw is None else [self.verdict.flaw],

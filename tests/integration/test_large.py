@@ -32,7 +32,7 @@ from tests.support.program import run
 MIB = 1024 * 1024
 LARGE = int(os.environ.get("AMQPROUTE_LARGE_MIB", "64")) * MIB
 MOST_MEMORY = 64 * MIB if LARGE >= 1024 * MIB else 32 * MIB
-"""What a daemon may need more than before."""
+"""The memory that a daemon may need beyond its earlier use."""
 PART = MIB
 WAIT = PATIENCE + LARGE / MIB
 
@@ -115,7 +115,7 @@ class LargeTests(SynchronousTestCase):
         self.assertEqual({each.entry: each.digest for each in found}, told)
 
     def test_copied_after_a_restart(self) -> None:
-        """What is made of one after a restart has its digest and its size, and nobody read it."""
+        """A delivery made of one after a restart has its digest and its size without reading it."""
         nodes = [{"name": "q", "dead-letter": "dead"}, {"name": "dead"}]
         daemon = Daemon("alpha.example", changes={"nodes": nodes}).start()
         self.addCleanup(daemon.kill)

@@ -174,7 +174,7 @@ class DaemonTests(MachineTests):
 
 
 class LongTests(MachineTests):
-    """What takes longer than a short form may."""
+    """Parts that take too long for a short form."""
 
     def setUp(self) -> None:
         if not IS_LONG:
@@ -219,7 +219,7 @@ class LongTests(MachineTests):
         self.assertRegex(self.told(), r"Current thread .*\n(.*\n)*.*doPoll")
 
     def test_system_calls(self) -> None:
-        """What the sandbox forbids is never asked for: here that would be the end of it."""
+        """The daemon never asks for calls that the sandbox forbids: here they would end it."""
         machine = self.machine
         self.drop_in(DAEMON, "[Service]", "SystemCallErrorNumber=kill")
         self.shell(

@@ -160,7 +160,7 @@ class QueueCommandTests(ManagementCase):
         self.assertIn("capacity is 5, not 6", done.stderr)
 
     def test_shape(self) -> None:
-        """What waits, by age and queue."""
+        """Waiting messages by age and queue."""
         self.amqproute("queue", "create", "shaped")
         self.publish("shaped", 4)
         rows = {row["name"]: row for row in self.shown("queue", "shape")["shape"]}
@@ -186,7 +186,7 @@ class QueueCommandTests(ManagementCase):
         self.amqproute("batch", stdin="delete queue x\ndelete queue y with if-unused=true")
 
     def test_links(self) -> None:
-        """Who is connected, what its links stand at; an operator closes one."""
+        """Connections with the state of their links; an operator closes one."""
         with Wire(self.daemon.plain, container="client.example") as wire:
             link = wire.attach("sender", "orders", name="to-orders")
             (row,) = (r for r in self.shown("link", "ls")["links"] if r["name"] == "to-orders")

@@ -280,7 +280,7 @@ class PrometheusTests(MonitoredCase):
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
     def have_values(self, prometheus: Prometheus) -> None:
-        """What has happened is counted, under its labels."""
+        """Events are counted under their labels."""
         for query in (
             'amqproute_peer_attempts_total{peer="gamma.example", code="connect.refused"} > 0',
             'amqproute_peer_attempts_total{peer="beta.example", code="ok"} > 0',
@@ -324,7 +324,7 @@ class HealthTests(MonitoredCase):
             return error.code, json.load(error)
 
     def test_trouble(self) -> None:
-        """What fails fails everywhere, with its cure; the rest is well; a load balancer hears."""
+        """A failed check fails everywhere, with its cure; the others pass."""
         self.zone.point("gamma.example", free_ports(1)[0])
         alpha = self.alpha(nodes=[{"name": "q"}], peers={"gamma.example": {}})
         self.assertEqual(self.get("/livez"), (200, {"status": "ok"}))

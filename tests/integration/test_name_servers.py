@@ -331,7 +331,7 @@ class DaemonTestCase(NameServerTestCase):
         await self.wait_until_ready()
 
     async def prepare(self) -> None:
-        """What has to be there before the program starts."""
+        """Files needed before the program starts."""
 
     def configuration(self) -> str:
         raise NotImplementedError

@@ -178,7 +178,7 @@ def _whole(octets: bytearray) -> bytes:
 
 
 class ContainerTests(SynchronousTestCase):
-    """Who a daemon says it is."""
+    """The name a daemon gives itself."""
 
     def opened(self, daemon: Daemon, hostname: str = "") -> spec.Open:
         """Open a connection; return the daemon's open."""

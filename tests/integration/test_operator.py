@@ -103,7 +103,7 @@ class VerbTests(OperatorCase):
     """List, look, retry, hold, expire, delete, reroute."""
 
     def test_peers(self) -> None:
-        """What is known of a peer that cannot be reached."""
+        """The known facts about a peer that cannot be reached."""
         self.publish("orders@beta.example", 5)
         row = self.waiting()
         self.assertEqual(
@@ -216,7 +216,7 @@ class VerbTests(OperatorCase):
         self.assertEqual(self.shown("hold", "--to", "beta.example")["name"], "h4")
 
     def test_rights(self) -> None:
-        """Who may not manage is told which rights are missing, whichever is missed first."""
+        """A user without `manage` is told the missing rights, whichever is missed first."""
         for rights in (["publish"], ["publish", "create"]):
             self.daemon.reload(access=[{"allow": rights, "who": "anonymous"}])
             done = command(
@@ -263,7 +263,7 @@ class VerbTests(OperatorCase):
         self.daemon.wait_log(r"uid:\d+: DELETE-MESSAGES \(everything\): 15 messages of amqp\$out/")
 
     def test_expire_returns(self) -> None:
-        """What an operator expires goes back with the operator's words."""
+        """A message expired by an operator is returned with the operator's words."""
         text = message(b"back", "orders@beta.example")
         with Wire(self.daemon.plain) as wire:
             wire.publish(

@@ -206,7 +206,7 @@ class GoodTests(PeerTestCase):
         self.assertRegex(done.stdout, r"(?m)^ok +\d+ ms  tls broker1.beta.example:\d+: TLSv1.3")
 
     def test_quota_and_access(self) -> None:
-        """What the partner would do with a message: too many, not allowed, no such node, size."""
+        """The partner's verdicts on a message: too many, not allowed, no such node, size."""
         beta = self.beta(
             access=[
                 {"allow": ["publish"], "who": "anonymous"},
@@ -232,7 +232,7 @@ class GoodTests(PeerTestCase):
 
 
 class MistakeTests(PeerTestCase):
-    """What partners get wrong."""
+    """Common mistakes of partners."""
 
     def test_certificates(self) -> None:
         """Expired, not valid yet (clock skew), another name, an unknown authority."""

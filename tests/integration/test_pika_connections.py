@@ -79,7 +79,7 @@ class PikaConnectionTests(DaemonTestCase):
         self.logged("refused: there is no virtual host 'other'")
 
     def test_no_common_mechanism(self) -> None:
-        """Who finds no mechanism leaves, and the log names those that were offered."""
+        """A client without a common mechanism leaves, and the log names those offered."""
         wanted = parameters(self.daemon)
         wanted.port, wanted.ssl_options = self.daemon.plain, None
         with self.assertRaises(pika.exceptions.AMQPConnectionError):

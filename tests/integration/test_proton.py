@@ -65,7 +65,7 @@ if proton is not None:
             receiver.source.timeout = 30
 
     class ExactlyOnce(SenderOption):  # type: ignore[misc]
-        """What asks for exactly-once, in the places that Proton lets its users set."""
+        """Exactly-once, requested in the places that Proton lets its users set."""
 
         def apply(self, sender: Any) -> None:
             """Ask for it."""
@@ -311,7 +311,7 @@ class OutcomeTests(ProtonTestCase):
         self.assertEqual(dead.annotations["x-opt-dead-letter-source"], "with-grave")
 
     def test_lost_connection(self) -> None:
-        """What a consumer had not settled is for the next one (O-06)."""
+        """Deliveries that a consumer had not settled go to the next one (O-06)."""
         self.send(*(Message(body=n, durable=True) for n in range(3)))
         other = BlockingConnection(f"127.0.0.1:{self.daemon.plain}", timeout=PATIENCE)
         receiver = other.create_receiver(self.node, credit=0)
@@ -458,7 +458,7 @@ class LinkTests(ProtonTestCase):
         return True
 
     def test_drain(self) -> None:
-        """What there is comes, and the rest of the credit goes back (F-10)."""
+        """The available messages come, and the rest of the credit is returned (F-10)."""
         self.send(Message(body=1), Message(body=2))
         receiver = self.connection.create_receiver(self.node, credit=0)
         receiver.link.drain(10)

@@ -83,7 +83,7 @@ class TopicTests(ProtonTestCase):
         self.assertEqual([receiver.receive(timeout=PATIENCE).body for _ in range(2)], [2, 3])
 
     def test_durable(self) -> None:
-        """What comes while the subscriber and then the daemon are away is there (W-17)."""
+        """Messages sent while the subscriber and then the daemon are away arrive (W-17)."""
         name = "amqp$sub/t/subscriber/sub/anonymous%40127.0.0.1"
         connection = self.subscriber()
         options = [DurableSubscription(), Selector("color = 'red'")]

@@ -35,7 +35,7 @@ EXPORTED = {
     "exchanges": [],
     "bindings": [],
 }
-"""What ``rabbitmqctl export_definitions`` would write."""
+"""An export as by ``rabbitmqctl export_definitions``."""
 
 
 class PageTests(DaemonTestCase):
@@ -77,7 +77,7 @@ class PageTests(DaemonTestCase):
             self.assertNotIn("Traceback", done.stderr)
 
     def test_command_table(self) -> None:
-        """What the table names is a command."""
+        """Commands in the table exist."""
         text = PAGE.read_text(encoding="utf-8")
         table = text.partition("## Commands\n")[2].partition("\n\nNames")[0]
         named = re.findall(r"\| .* \| (.*`amqproute .*) \|", table)

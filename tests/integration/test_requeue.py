@@ -68,7 +68,7 @@ class RequeueTests(OperatorCase):
         self.assertEqual(got, [b"jobs-%d" % n for n in range(4)])
 
     def test_to_a_partner(self) -> None:
-        """What could not go to a partner in its time goes there once, after a requeue."""
+        """A message that expired on its way to a partner arrives there once after a requeue."""
         self.publish("orders@beta.example", 3)
         self.waiting()
         self.run_it("expire", "--to", "beta.example", "--reason", "given up")

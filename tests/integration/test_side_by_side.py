@@ -27,7 +27,7 @@ class SideBySideTests(SynchronousTestCase):
         self.assertGreaterEqual(len(SEQUENCES), 150)
 
     def test_differences(self) -> None:
-        """What differs is listed, and what is listed differs."""
+        """The differences found are those listed."""
         if MISSING:
             self.skipTest(MISSING)
         daemon, broker = our_daemon()

@@ -88,7 +88,7 @@ class StopTests(SynchronousTestCase):
         self.assertEqual(self.daemon.wait(), 0)
 
     def test_under_load(self) -> None:
-        """What was accepted before and during the stop is there afterwards; nothing is made up."""
+        """Messages accepted before and during the stop are there afterwards, and no others."""
         payloads = [message(b"%d" % n) for n in range(20000)]
         accepted: set[int] = set()
         with Wire(self.daemon.plain) as wire:
@@ -278,7 +278,7 @@ class ReloadTests(SynchronousTestCase):
         self.assertEqual(self.shown_certificate(), before + 1)
 
     def test_bad_files(self) -> None:
-        """Whatever is wrong, the old configuration stays and the log says where it is."""
+        """After any fault the old configuration stays, and the log names the place."""
         settings = dict(self.daemon.settings)
         cases: list[tuple[dict[str, Any], str]] = [
             ({"nodes": [{"name": "amqp$mine"}]}, r"nodes"),

@@ -17,7 +17,7 @@ from tests.support.plain_amqp09 import frames, header, method
 from tests.support.wire09 import V09, call, content
 
 KILLS = int(os.environ.get("AMQPROUTE_STAGING_KILLS", "2"))
-"""How often the daemon is killed while a client stages."""
+"""The number of kills while a client stages."""
 MEBIBYTE = 1 << 20
 
 
@@ -91,7 +91,7 @@ class StagingCrashTests(SynchronousTestCase):
         return daemon
 
     def test_kill(self) -> None:
-        """Whatever was confirmed is there, contents go on where they stood, nothing comes twice."""
+        """Confirmed publishes are there, contents continue, and nothing comes twice."""
         daemon = self.daemon()
         chance = random.Random(17)
         client = RawClient(daemon)

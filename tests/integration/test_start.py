@@ -198,7 +198,7 @@ class InvalidCertificateTests(StartCase):
 
 
 class MachineTests(StartCase):
-    """What `check` finds beside the files; nothing is opened for writing."""
+    """The findings of `check` beside the files; nothing is opened for writing."""
 
     def test_ports(self) -> None:
         """Ports and sockets that others have, and places where no socket can be."""
@@ -242,7 +242,7 @@ class MachineTests(StartCase):
         self.assertEqual(len(told), 1, told)
 
     def test_put_back(self) -> None:
-        """What a reload cannot change is said; not any more when it is as it is in force."""
+        """A setting that a reload cannot change is reported, until it is as it is in force."""
         self.daemon.start()
         begun = list(self.daemon.settings["listen"])
         words = "changes of listen take effect at the next start"
@@ -297,7 +297,7 @@ class MachineTests(StartCase):
         self.daemon.check()
 
     def test_crashed(self) -> None:
-        """What a crash has left is no problem, and stays as it is."""
+        """Leftovers of a crash are no problem, and stay as they are."""
         self.daemon.start()
         with Wire(self.daemon.plain) as wire:
             wire.publish("q", [message(b"x"), message(b"y" * 100_000)])

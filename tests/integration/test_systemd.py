@@ -54,7 +54,7 @@ class UnitTests(SynchronousTestCase):
         self.assertEqual((said, done.returncode), ([], 0), done.stderr)
 
     def test_sandbox(self) -> None:
-        """What the services can reach is rated well below 3 of 10."""
+        """The exposure of the services is rated well below 3 of 10."""
         for unit in ("amqproute.service", "amqproute-pipeline.service"):
             done = self.analyze("security", "--offline=true", "--no-pager", str(UNITS / unit))
             rating = re.search(rf"exposure level for {re.escape(unit)}: ([\d.]+)", done.stdout)
@@ -63,7 +63,7 @@ class UnitTests(SynchronousTestCase):
             self.assertLess(float(rating[1]), EXPOSED, done.stdout)
 
     def test_what_the_service_says(self) -> None:
-        """What an operator relies on is in the unit."""
+        """The unit has the settings that an operator relies on."""
         text = (UNITS / "amqproute.service").read_text()
         settings = {line for line in text.splitlines() if line and not line.startswith("#")}
         for wanted in (

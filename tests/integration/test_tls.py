@@ -297,7 +297,7 @@ class NetworkTests(TestCase):
         return endpoint.connect(factory)
 
     async def test_slow_loris(self) -> None:
-        """Whoever does not get on with the handshake is dropped, and does not count any more."""
+        """A client that does not complete the handshake is dropped, and its place is free."""
         listener = self.listen(limits=PumpLimits(tls_seconds=0.2))
         client = Octets(b"\x16\x03\x01")
         await self.tcp(listener, client)

@@ -26,7 +26,7 @@ ALPHA, BETA = "alpha.example", "beta.example"
 EVASIVE = re.compile(
     r"non-clean|\\x1[56]|alert internal error|Connection was closed cleanly|unexpected end of file"
 )
-"""What says nothing to an operator."""
+"""Texts that tell an operator nothing."""
 
 
 class MistakeTests(SynchronousTestCase):

@@ -182,7 +182,7 @@ class ThreadTests(SynchronousTestCase):
     """The journal's thread and the one that has the store carry an event ask at once."""
 
     def test_made_once(self) -> None:
-        """Who comes second gets what the first one has made, and makes nothing of what is gone."""
+        """A second reader gets the first one's result, and none of a removed message."""
         began = [threading.Event(), threading.Event()]
         goes_on = threading.Event()
         made: list[str] = []

@@ -215,7 +215,7 @@ class SchedulerTests(SynchronousTestCase):
         self.assertEqual(len(self.scheduler._parties), 0)
 
     def test_light_before_those_that_read_on(self) -> None:
-        """Whoever uses up a slice with each read takes nothing of what is kept for others."""
+        """A connection that uses up slices takes nothing from the share of others."""
         greedy = [self.worker(f"{number},") for number in range(20)]
         light = self.worker("L")
         at_once = 0

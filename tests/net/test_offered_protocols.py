@@ -71,7 +71,7 @@ class OfferedProtocolsTests(SynchronousTestCase):
         self.assertEqual(self.sides["one"].engine.reads, [b"three"])
 
     def test_silence(self) -> None:
-        """Who says too little in time is for the first, whose deadline counts from the start."""
+        """A client that sends too little in time goes to the first, whose deadline has begun."""
         pump = self.offer("one", "two")
         pump.dataReceived(b"tw")
         self.clock.advance(9.9)

@@ -350,7 +350,7 @@ class ShareTests(SynchronousTestCase):
         self.assertEqual([order.count(name) for name in "abL"], [4, 4, 3])
 
     def test_held(self) -> None:
-        """Who has too much waiting for the disk has no turn; the rest of its input waits."""
+        """A connection with too much input for the disk has no turn; the rest of it waits."""
         pump, side, end = self.connection()
         side.user.on_events = lambda _: pump.hold_reading()
         pump.dataReceived(b"x" * 2500)

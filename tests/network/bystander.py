@@ -33,7 +33,7 @@ BODY = b"x" * 200
 
 @dataclass(frozen=True)
 class Visit:
-    """What the client does.
+    """The client's requests.
 
     Attributes:
         port: where it connects, from 127.0.0.1.
@@ -58,7 +58,7 @@ class Visit:
 
 @dataclass
 class Measured:
-    """What came of one kind of request.
+    """The result of one kind of request.
 
     Attributes:
         seconds: each took that succeeded.

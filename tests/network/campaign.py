@@ -28,7 +28,7 @@ class CannotRun(Exception):
 
 @dataclass(slots=True)
 class Finding:
-    """What came of a scenario.
+    """The result of a scenario.
 
     Attributes:
         title: of the scenario.

@@ -53,7 +53,7 @@ class Course:
 
     @property
     def accepted(self) -> int:
-        """How many messages have been accepted, over all connections."""
+        """The number of accepted messages, over all connections."""
         publisher = self._publisher
         return self._accepted_before + (0 if publisher is None else publisher.accepted)
 
@@ -187,7 +187,7 @@ class Course:
 
 
 class Arrivals:
-    """What was in beta's queue.
+    """The contents of beta's queue.
 
     Attributes:
         sendings: how often each sending of a number came.
@@ -207,7 +207,7 @@ class Arrivals:
 
     @property
     def numbers(self) -> Counter[int]:
-        """How often each number came."""
+        """The number of arrivals of each message number."""
         found: Counter[int] = Counter()
         for (number, _), count in self.sendings.items():
             found[number] += count
@@ -215,13 +215,13 @@ class Arrivals:
 
     @property
     def copies(self) -> int:
-        """How many came of numbers that had come before."""
+        """The number of repeated arrivals."""
         numbers = self.numbers
         return numbers.total() - len(numbers)
 
 
 class Tally:
-    """What came of a course, in numbers.
+    """The result of a course, in figures.
 
     Attributes:
         lost: numbers that did not come.
@@ -246,7 +246,7 @@ class Tally:
 
     @property
     def wrong(self) -> dict[str, tuple[int, Sequence[object]]]:
-        """How many of each kind of fault, with examples; empty if all is well."""
+        """Faults by kind, with examples; empty if there are none."""
         kinds: dict[str, Sequence[object]] = {
             "lost": self.lost,
             "twice": self.twice,

@@ -59,7 +59,7 @@ POSTED: Final = "posted"
 XID: Final = [Int(1), b"damage", b"branch"]
 DEAD: Final = "amqp$out/dead.example"
 COPY_AGE_SECONDS: Final = 3600
-"""How long ago an older copy was made."""
+"""The age of an older copy."""
 BOUNDED: Final = ("missing", "empty", "half", "cut", "zero-tail", "zero-half", "older")
 
 WAY_OUT: Final = re.compile(
@@ -74,7 +74,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "journal": r"journal/",
     "rest": r"^(?!store\.|journal/)",
 }
-"""Which files of the state directory a scenario damages."""
+"""The files of the state directory that a scenario damages."""
 
 
 COMBINED: Final = "combined"
@@ -148,7 +148,7 @@ def damaged(octets: bytes, case: Case, older: bytes | None) -> bytes | None:
 
 @dataclass
 class Outcome:
-    """How a case ended: one word, and what did not hold."""
+    """The result of a case: one word, and the broken claim."""
 
     verdict: str
     broken: str = ""
@@ -561,7 +561,7 @@ class Damage(Scenario):
 
     @property
     def title(self) -> str:
-        """Which files, after what."""
+        """Damaged files, with the state of the daemon."""
         return f"{self.group} of a {self.snapshot} daemon"
 
     def run(self, finding: Finding) -> None:

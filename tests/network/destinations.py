@@ -108,7 +108,7 @@ class Gather:
 
 @dataclass(slots=True)
 class Lap:
-    """What one lap has shown; times in ms."""
+    """The result of one lap; times in ms."""
 
     took: list[float]
     missing: int

@@ -119,7 +119,7 @@ class Server:
 
 
 class Host:
-    """Where one organization's broker runs.
+    """The host of one organization's broker.
 
     Attributes:
         name: of the organization; its domain is ``NAME.example``.

@@ -29,7 +29,7 @@ AGAIN_SECONDS = 0.2
 """After which a lost packet is sent again: Linux's shortest time-out."""
 
 Mood = Literal["well", "refusing", "silent"]
-"""What a line does with a new connection: passes it on, ends it at once, or says nothing."""
+"""The treatment of a new connection: passed on, ended at once, or left mute."""
 
 
 class Line:
@@ -80,7 +80,7 @@ class Line:
 
     @property
     def calls(self) -> int:
-        """How many connections came."""
+        """The number of connections."""
         return len(self.called_at)
 
     @property

@@ -113,7 +113,7 @@ class CampaignTests(SynchronousTestCase):
         self.assertEqual(self.page(), before)
 
     def test_only_what_is_committed(self) -> None:
-        """What nobody else can have is not run, unless in the short form, which keeps nothing."""
+        """Scenarios that nobody else can have run in the short form only, which keeps nothing."""
         for revision in (f"{ONE}-dirty", "unknown"):
             self.assertEqual(self.run_at(revision), 2)
             self.assertEqual(self.run_at(revision, "--short"), 1)

@@ -88,7 +88,7 @@ class Broker(Daemon):
 
     @property
     def place(self) -> LoadTarget:
-        """Where the test connects."""
+        """The address for the test."""
         return LoadTarget(self.socket)
 
 
@@ -121,7 +121,7 @@ class Flow:
 
     @property
     def part(self) -> float:
-        """How much of it has come, from 0 to 1."""
+        """The part of it that has come, from 0 to 1."""
         return 1 - self.consumer.missing / self.numbering.count
 
     def close(self) -> None:

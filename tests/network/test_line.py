@@ -41,7 +41,7 @@ class LineTests(SynchronousTestCase):
         return time.monotonic() - begun, line
 
     def test_loss(self) -> None:
-        """What is lost comes later, and everything behind it."""
+        """A lost packet comes later, and everything behind it."""
         seconds, line = self.passage(1 << 20, loss=0.2, seed=3)
         self.assertGreater(line.losses, 0)
         self.assertGreaterEqual(seconds, line.losses * AGAIN_SECONDS)

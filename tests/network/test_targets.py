@@ -140,7 +140,7 @@ class InsideTests(SynchronousTestCase):
         return "\n".join(lines) + "\n"
 
     def connections(self) -> list[str]:
-        """Who connected, anywhere."""
+        """The connections, with their clients."""
         lines = [line for log in self.logs.values() for line in log.read_text().splitlines()]
         return [line for line in lines if line != "ready"]
 

@@ -54,7 +54,7 @@ PHASES = (
 KEEPING = ("ingest", "conservation", "messages", "reconcile")
 """In which rows are computed that are used several times."""
 PLACES = (*PHASES, *(f"{name}{KEPT}" for name in KEEPING), PUBLICATION)
-"""Where a worker can be killed."""
+"""Phases in which a worker can be killed."""
 
 IS_LONG = os.environ.get("AMQPROUTE_CLUSTER") == "long"
 

@@ -106,7 +106,7 @@ class InterruptTests(SynchronousTestCase):
     skip = MISSING
 
     def test_interrupted(self) -> None:
-        """What is left is one line: in a call of Java, and between two, while the JVM answers
+        """An interruption leaves one line: in a call of Java, and between, while the JVM answers
         whoever asks next, also when it closes the connection of the call."""
         script = (
             "import os, random, signal, sys, threading\n"

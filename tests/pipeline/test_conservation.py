@@ -33,7 +33,7 @@ class JudgmentTests(TraceCase):
     """One rule after the other, each in a journal of its own."""
 
     def test_rules(self) -> None:
-        """What each case says, and nothing else, is found in its journal."""
+        """Findings in the journal of each case are exactly those it names."""
         cases = (
             self.each_violation, self.grace, self.end, self.end_after_a_stop, self.stock_in_part,
             self.memory_only, self.gap, self.missing, self.begins_late, self.copies_in_memory,
@@ -66,7 +66,7 @@ class JudgmentTests(TraceCase):
             self.alpha.write(RecordKind.STOCK, {"count": 0})
 
     def each_violation(self) -> Found:
-        """What is lost, unexplained, began or ended twice, or came back is said of the entry."""
+        """The entry that was lost, unexplained, began or ended twice, or came back is named."""
         for entry in range(1, 10):
             self.publish(entry)
         self.alpha.end(RecordKind.DELIVERED, 2, "orders")
@@ -87,7 +87,7 @@ class JudgmentTests(TraceCase):
         }  # fmt: skip
 
     def grace(self) -> Found:
-        """What happens about the time of a stock need not be in it; nor what comes behind it."""
+        """Events at the time of a stock need not be in it; nor those behind it."""
         self.publish(1)
         self.alpha.at = 970
         self.publish(2)
@@ -121,7 +121,7 @@ class JudgmentTests(TraceCase):
         return set()
 
     def memory_only(self) -> Found:
-        """What was not durable is gone with its broker, and that is no loss."""
+        """Messages that were not durable end with their broker, which is no loss."""
         self.publish(1, durable=False)
         self.publish(2)
         self.alpha.at = 100
@@ -131,7 +131,7 @@ class JudgmentTests(TraceCase):
         return {("lost", 2, False)}
 
     def gap(self) -> Found:
-        """Where the journal says that records are missing nobody is accused."""
+        """With records missing by the journal's own word no broker is accused."""
         self.publish(1)
         self.alpha.at = 10
         self.publish(2)

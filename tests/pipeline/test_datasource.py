@@ -64,7 +64,7 @@ class SparkTests(SparkCase):
         return reader.options(**options).load(queue).collect()
 
     def test_round_trip(self) -> None:
-        """What is written is read: every column, on two brokers; a look changes nothing."""
+        """Written rows are read back: every column, on two brokers; a look changes nothing."""
         moment = datetime(2026, 3, 4, 5, 6, 7, 89000)
         schema = (
             "address string, body binary, message_id string, subject string, reply_to string,"

@@ -96,7 +96,7 @@ class FigureTests(TraceCase):
         self.assertEqual(times, {"peer:beta.example": 5, "peer:gamma.example": 7})
 
     def check_answers(self, entries: DataFrame, runs: DataFrame) -> None:
-        """What the broker answers to its clients is an entry, and no message."""
+        """A broker's answer to its clients is an entry and no message."""
         self.assertEqual(entries.where("entry = 99").count(), 1)
         self.assertEqual(messages(entries).where("trace_entry = 99").count(), 0)
         self.assertEqual(messages(entries).count(), 3)
@@ -106,7 +106,7 @@ class FigureTests(TraceCase):
         self.assertEqual({row.to_whom for row in facts._routes(entries)}, {"beta.example"})
 
     def test_unmeasured_volumes(self) -> None:
-        """Where the size of the bare message is not told, what was stored is taken, and that is
+        """Without the size of the bare message the stored size counts, and that is
         said; of an export neither is."""
         self.publish(1, size=110, bare_size=90)
         self.publish(2, size=210)
@@ -168,7 +168,7 @@ class EarlierTests(TraceCase):
     """Tables that a release before this one has made are read on."""
 
     def test_without_bare_sizes(self) -> None:
-        """What they do not say is not known; what comes now is said beside it."""
+        """Fields missing from earlier tables are unknown; new records have them."""
         directory = Path(self.mktemp()).absolute()
         warehouse = Warehouse(self.spark, directory / "tables")
         journals = directory / "journals"

@@ -187,7 +187,7 @@ class OnceTests(ManyCase):
     """The segments that one look into journals takes."""
 
     def test_lines(self) -> None:
-        """What is no line, or says what no folder can be named after, is kept with its place, and
+        """Text that is no line, or has no name for a folder, is kept with its place, and
         the rest is taken, whatever the folder is called, and whoever's it is."""
         torn = self.written("torn.example")
         lines = torn.lines[:]

@@ -58,7 +58,7 @@ class RetoldTests(SparkCase):
         self.assertEqual(retold(warehouse, made), days)
 
     def test_vanished(self) -> None:
-        """What has no end counts as what it is, also where it went on to another broker on another
+        """A message without an end counts as it is, also if it went to another broker on another
         day, and the page of the day when it came is written again."""
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         warehouse = Warehouse(self.spark, folder / "tables")

@@ -304,7 +304,7 @@ class RealJournalTests(SparkCase):
         self.check_tampered(entries)
 
     def check_tampered(self, entries: DataFrame) -> None:
-        """What was removed, changed, doubled or made up between two brokers, or within one, is told
+        """Messages removed, changed, doubled or made up between brokers, or within one, are named
         by `run`; so are lines of a year to come, of impossible numbers, changed with their hashes
         or without, and of a segment made up. Nobody is blamed for a day that is missing."""
         rows = entries.where("message_id LIKE 'down-%' OR message_id = 'far-0'").collect()

@@ -43,7 +43,7 @@ class HeadlineTests(SynchronousTestCase):
         )  # fmt: skip
 
     def test_clocks_that_differ(self) -> None:
-        """Where clocks differ by more than a message takes, there is a page, and it says so."""
+        """A clock difference beyond a message's time still makes a page, which names it."""
         said = self.facts(-2_470_000, -2_400_000, 30_000)
         states = {state: words for state, words, _ in headline(said)}
         self.assertIn("up to 2.47 s before they began", states["doubtful"])
@@ -55,7 +55,7 @@ class HeadlineTests(SynchronousTestCase):
         self.assertEqual([state for state, _, _ in headline(said)], ["good"])
 
     def test_gaps(self) -> None:
-        """That a broker was stopped in good order leaves nothing unknown; a gap does."""
+        """An orderly stop leaves nothing unknown; a gap does."""
         said = self.facts(0, 1, 2)
         gap = {"broker": "b", "from_us": 0, "until_us": 5_000_000, "count": None}
         said.gaps = [Row(reason=coverage.DOWN, **gap)]
@@ -98,7 +98,7 @@ class HeadlineTests(SynchronousTestCase):
         self.assertEqual(headline(said)[0][2], ["lost: m at gamma.example (34b20cd2), q"])
 
     def test_nothing(self) -> None:
-        """Where there are no records, nothing is said to be well."""
+        """Without records the page does not say that all is well."""
         said = WarehouseFacts(DAY, DAY, missing=[DAY])
         self.assertEqual(
             headline(said),
@@ -111,7 +111,7 @@ class HeadlineTests(SynchronousTestCase):
         )
 
     def test_contradictions(self) -> None:
-        """What two brokers say of each other stands beside what one says of itself."""
+        """Discrepancies between two brokers stand beside those within one."""
         said = self.facts(0, 1, 2)
         row = {"message_id": "m", "broker": "b", "node": "q", "hidden": False}
         said.violations = [Row(what="lost on the wire", **row), Row(what="lost", **row)]
@@ -145,7 +145,7 @@ class HeadlineTests(SynchronousTestCase):
         self.assertIn("1 of 7 are listed", page)
 
     def test_what_does_not_wait(self) -> None:
-        """What vanished is no number among what waits; memory that was lost, and days without
+        """A vanished message is not counted as waiting; memory that was lost, and days without
         records, are told."""
         said = self.facts(0, 1, 2)
         at = said.moments[0]
@@ -201,7 +201,7 @@ class StageTests(SynchronousTestCase):
         return WarehouseFacts(DAY, DAY, routes=[hop], overall=overall)
 
     def test_words(self) -> None:
-        """What comes behind the end of a hop delays nobody, and is not named."""
+        """Events after the end of a hop delay it no longer, and are not named."""
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             _print_report(self.facts(), Path("page"))

@@ -15,7 +15,7 @@ if TYPE_CHECKING or not MISSING:
 
 
 class ReuseTests(SparkCase):
-    """Which way rows are kept that are used several times."""
+    """The way of keeping rows that are used several times."""
 
     def test_local(self) -> None:
         """On one machine nothing can be lost: the plan is forgotten, nothing is cached."""
@@ -28,7 +28,7 @@ class ReuseTests(SparkCase):
         self.assertFalse(found.storageLevel.useMemory)
 
     def test_cluster(self) -> None:
-        """Where executors may go the plan is kept, and what is cached goes with the context."""
+        """Where executors may be lost the plan is kept, and cached rows end with the context."""
         rows = self.spark.range(5)
         with mock.patch("amqproute.pipeline.reuse.may_lose_executors", return_value=True):
             with Reuse() as reuse:

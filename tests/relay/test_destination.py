@@ -193,7 +193,7 @@ class OpenTests(DestinationCase):
         self.assertEqual(beta.depth("orders"), 2)
 
     def test_peer_closes_an_idle_connection(self) -> None:
-        """That is no failure."""
+        """It is no failure."""
         beta = self.beta()
         self.put(b"1")
         self.run_now()

@@ -77,7 +77,7 @@ class CensusCase(HouseTestCase):
 
     @property
     def held(self) -> int:
-        """How many destinations there are."""
+        """The number of destinations."""
         relay = self.alpha.relay
         self.assertEqual(len(relay.destination_quota), len(relay.destinations))
         internal = [name for name in self.alpha.broker.internal if name.startswith("amqp$out/")]
@@ -173,7 +173,7 @@ class ReturnTests(CensusCase):
         self.assertEqual(self.held, 0)
 
     def test_proved_absent(self) -> None:
-        """Where it is proved at last that there is no such domain, its messages end at once."""
+        """With proof that the domain does not exist its messages end at once."""
         self.send(ANN, 20)
         self.network.errors = Unresolvable("dns.nxdomain", permanent=True)
         self.run_for(120)

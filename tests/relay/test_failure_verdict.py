@@ -62,7 +62,7 @@ class VerdictTests(SynchronousTestCase):
             self.assertLessEqual(len(found.condition or ""), 128)
 
     def test_ends(self) -> None:
-        """How a link, session or connection ended is about the host, or about all hosts."""
+        """The end of a link, session or connection concerns the host, or all hosts."""
         error = ErrorDetails(condition=conditions.RESOURCE_LIMIT_EXCEEDED, description="full")
         for what in ("link", "session", "connection"):
             self.assertEqual(

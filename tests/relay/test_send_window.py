@@ -207,7 +207,7 @@ class StartsTests(SynchronousTestCase):
         self.assertTrue(all(b - a >= 0.0999 for a, b in pairwise(times)))
 
     def test_turns(self) -> None:
-        """Where other costly steps wait it waits with them, and can be withdrawn meanwhile."""
+        """Behind other costly steps it waits, and can be withdrawn meanwhile."""
         self.clock = TurnClock()
         turns = TurnScheduler(self.clock)
         self.starts = ConnectScheduler(self.clock, 10.0, turns)

@@ -162,7 +162,7 @@ class CacheTests(SynchronousTestCase):
         )
     )
     def test_bounds_hold(self, steps: list[tuple[str, int, int]]) -> None:
-        """Whatever happens, the limit holds and nothing outlives its time."""
+        """The limit holds and no entry outlives its time, in any course."""
         clock = Clock()
         cache: DnsCache[int, float] = DnsCache(clock, CacheLimits(max_entries=4, max_ttl=100))
         for action, key, number in steps:

@@ -170,7 +170,7 @@ class AnswerTests(ClientTestCase):
         self.assertEqual(len(self.network.sent), 2)
 
     def test_truncated(self) -> None:
-        """What UDP cannot carry comes over TCP."""
+        """Answers too large for UDP come over TCP."""
         answer = self.ask("big.beta.example")
         self.assertEqual(len(answer.addresses), 200)
         self.assertEqual(self.network.tcp_dials, [("192.0.2.53", 53)])
@@ -265,7 +265,7 @@ class FailureTests(ClientTestCase):
         self.assertEqual(self.ask(HOST.name, seconds=6).addresses, ("192.0.2.1",))
 
     def test_most_telling_code(self) -> None:
-        """What a server said weighs more than that another said nothing."""
+        """One server's answer outweighs another's silence."""
         self.first.set_fault(HOST.name, ZoneFault(ZoneFaultKind.DROP))
         self.second.set_fault(HOST.name, ZoneFault(ZoneFaultKind.SERVFAIL))
         self.assertEqual(self.fail_to_ask(seconds=11).code, "dns.servfail")
@@ -384,7 +384,7 @@ class ForgeryTests(ClientTestCase):
 
     @given(st.binary(max_size=80))
     def test_any_octets(self, octets: bytes) -> None:
-        """Whatever follows the right id is an answer, unusable, or not for us."""
+        """Any octets behind the right id are an answer, unusable, or not for us."""
         query = dns.message.make_query(HOST.name, A, id=258)
         try:
             response = _parse(query, b"\x01\x02" + octets)
@@ -463,7 +463,7 @@ class FlightTests(ClientTestCase):
             self.failureResultOf(one, ResolveError)
 
     def test_cancel_one(self) -> None:
-        """Who leaves does not end it for the others."""
+        """A request that leaves does not end it for the others."""
         leaving, staying = self.client.ask(HOST), self.client.ask(HOST)
         leaving.cancel()
         self.failureResultOf(leaving, CancelledError)

@@ -225,7 +225,7 @@ class BogusTests(DnssecTestCase):
         self.assertBogus("mx.beta.example", A, "no key of beta.example fits")
 
     def test_hidden_ds(self) -> None:
-        """Whoever hides the DS records has to prove that there are none."""
+        """Hidden DS records require a proof that there are none."""
         tree = self.tree()
         zone = tree.zones["example"]
         zone.delete_rdataset("beta.example.", "DS")
@@ -277,7 +277,7 @@ class BogusTests(DnssecTestCase):
     @given(st.integers(0, 2**16), st.integers(1, 255))
     @example(28, 2)  # in the question: it says that another type was asked for
     def test_any_changed_octet(self, position: int, flip: int) -> None:
-        """Whatever is changed in a signed answer, it is the same answer or it is refused."""
+        """A changed signed answer is the same answer, or it is refused."""
         tree = SHARED
         question = DnsQuestion("_5671._tcp.mx.beta.example", TLSA)
         query = dns.message.make_query(
@@ -298,7 +298,7 @@ class BogusTests(DnssecTestCase):
 
 
 class StoryTests(DnssecTestCase):
-    """What the operator is told was asked."""
+    """The queries shown to the operator are those made."""
 
     def attempts(self) -> tuple[str, ...]:
         resolver = SrvResolver(
@@ -322,7 +322,7 @@ class StoryTests(DnssecTestCase):
         self.assertEqual(len([line for line in told if line.startswith("beta.example DNSKEY")]), 1)
 
     def test_tries(self) -> None:
-        """What one question took is told whole."""
+        """The cost of one query is reported whole."""
         self.tree()
         self.built.authority.set_fault("_amqp._tcp.beta.example", ZoneFault(ZoneFaultKind.DROP))
         told = [line for line in self.attempts() if line.startswith("_amqp._tcp")]
@@ -340,7 +340,7 @@ def ask_authority(tree: SignedTree, query: dns.message.Message) -> bytes:
 
 
 class CostTests(SynchronousTestCase):
-    """What one answer may cost."""
+    """The bound on the cost of one answer."""
 
     def test_signatures(self) -> None:
         """So many signatures are checked for one answer, and no more."""
@@ -380,7 +380,7 @@ class AnchorTests(SynchronousTestCase):
         self.assertEqual({each.key_tag for each in anchors[dns.name.root].digests}, {20326, 38696})
 
     def test_refused(self) -> None:
-        """What is no list of anchors."""
+        """Texts that are no list of anchors."""
         for text in ("", "; nothing\n", ". IN A 192.0.2.1", "nonsense", ". IN DS 1 2"):
             with self.subTest(text):
                 self.assertRaises(ValueError, parse_anchors, text)

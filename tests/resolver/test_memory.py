@@ -78,7 +78,7 @@ class RefusingClient:
 
 
 class CycleTests(SynchronousTestCase):
-    """Whatever name servers do, no look-up leaves an object to the garbage collector."""
+    """No look-up leaves an object to the garbage collector, whatever name servers do."""
 
     def setUp(self) -> None:
         self.network = PretendNetwork()
@@ -157,7 +157,7 @@ class CycleTests(SynchronousTestCase):
 
 
 class BoundTests(SynchronousTestCase):
-    """What is remembered is bounded in entries and octets."""
+    """The cache is bounded in entries and octets."""
 
     def test_many_failing_look_ups(self) -> None:
         """Objects stay flat, and the memory of failures within its bounds."""

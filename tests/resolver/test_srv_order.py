@@ -82,7 +82,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(Counter(ordered), Counter(given_records))
 
     def test_distribution(self) -> None:
-        """Who comes first is shared out by weight."""
+        """The first place is shared out by weight."""
         group = [Record("a", 0, 100), Record("b", 0, 300), Record("c", 0, 600), Record("z", 0, 0)]
         source = random.Random(4711)
         first = Counter(order(group, source.random)[0].name for _ in range(20_000))

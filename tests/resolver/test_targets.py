@@ -141,6 +141,6 @@ class TargetTests(SynchronousTestCase):
         self.assertEqual(self.places(self.resolve(zone)), ["5671 192.0.2.1"])
 
     def test_not_to_dial(self) -> None:
-        """Who does not connect sees what is published, denied or not."""
+        """Published records are shown without a connection, denied or not."""
         zone = SRV.format(port=25) + "mx A 127.0.0.1"
         self.assertEqual(self.places(self.resolve(zone, to_dial=False)), ["25 127.0.0.1"])

@@ -244,7 +244,7 @@ class BogusTests(TrustTestCase):
         self.assertEqual(self.refused().code, "dns.servfail")
 
     def test_not_stale(self) -> None:
-        """What was known yesterday does not stand in for what is bogus today."""
+        """Yesterday's records do not stand in for bogus ones of today."""
         self.resolve()
         self.network.advance(400)
         self.server.bogus = {SRV_NAME}
@@ -314,7 +314,7 @@ class ProbeTests(TrustTestCase):
         self.assertIn("dns.refused", self.capability().words)
 
     def test_one_failing_question_is_no_way_around_dane(self) -> None:
-        """Who makes the question fail has not shown that there is no DNSSEC; who answers has."""
+        """A failing query does not show that there is no DNSSEC; an answer does."""
 
         def may_be_had() -> object:
             waiting = self.resolver.is_capable()
@@ -330,13 +330,13 @@ class ProbeTests(TrustTestCase):
             self.assertFalse(self.capability().is_capable)
 
     def test_nobody_to_ask(self) -> None:
-        """Where no answer could be believed nobody is asked."""
+        """If no answer could be believed no server is asked."""
         probe = DnssecProbe(self.client, self.network, refusal="nobody is trusted")
         found = self.successResultOf(probe.capability())
         self.assertEqual(found, DnssecCapability(False, "nobody is trusted"))
 
     def test_waiting_together(self) -> None:
-        """Who asks meanwhile waits along; who goes does not take the others with him."""
+        """A second request waits with the first; one that leaves does not end the others."""
         first, second = self.probe.capability(), self.probe.capability()
         first.cancel()
         self.failureResultOf(first, CancelledError)

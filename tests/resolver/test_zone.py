@@ -103,7 +103,7 @@ class AuthorityTests(SynchronousTestCase):
         self.assertEqual((len(response.answer[0]), len(response.additional)), (25, 0))
 
     def test_without_edns(self) -> None:
-        """Who offers no size gets 512 octets at most (RFC 1035 §4.2.1)."""
+        """A query without a size gets 512 octets at most (RFC 1035 §4.2.1)."""
         response = self.ask("_amqps._tcp.wide.example", "SRV", edns=False)
         self.assertTrue(response.flags & dns.flags.TC)
 
@@ -140,7 +140,7 @@ class AuthorityTests(SynchronousTestCase):
         self.assertIn("192.0.2.99", str(self.ask("amqp.beta.example").answer[0]))
 
     def test_no_zone(self) -> None:
-        """What is no zone is refused in words."""
+        """A text that is no zone is refused in words."""
         for text in ("", "nonsense", "$ORIGIN a.\n@ A 192.0.2.1", ZONE + "\nx A 1.2.3"):
             error = self.assertRaises(ValueError, self.authority.set_zone, text)
             self.assertIn("not a zone", str(error))
@@ -213,7 +213,7 @@ class Port:
 
 
 class ServerTests(SynchronousTestCase):
-    """Where it listens, and what it still sends when it is stopped."""
+    """The addresses it listens on, and the answers it still sends when it is stopped."""
 
     def test_any_port(self) -> None:
         """Unless one is named, the system finds a port, and one that both protocols have free."""
@@ -227,7 +227,7 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(reactor.stopped, [4711, 4712, 4713, 4713])
 
     def test_port_that_is_taken(self) -> None:
-        """Where one is named it is that one or none."""
+        """A named one is that one or none."""
         reactor = Reactor(0, 53)
         server = ZoneServer([ZONE], cast(Any, reactor))
         self.failureResultOf(server.start(port=53), CannotListenError)

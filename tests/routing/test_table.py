@@ -27,7 +27,7 @@ class RouterTests(SynchronousTestCase):
         self.assertEqual(router.route("@alpha.example"), Local(""))
 
     def test_compatibility(self) -> None:
-        """What RabbitMQ 4's clients write is read once, and what comes out is not read again."""
+        """Addresses of RabbitMQ 4's clients are rewritten once."""
         router = self.router()
         self.assertEqual(router.route("/queues/a%20b"), Local("a b"))
         self.assertEqual(router.route("/queues/a%40beta.example"), router.route("a@beta.example"))
@@ -82,7 +82,7 @@ class RouterTests(SynchronousTestCase):
         self.assertEqual(router.hop_of_key(hop.key), hop)
 
     def test_direct(self) -> None:
-        """What goes back goes by a link to the very node, and finds it after a restart (T-26)."""
+        """A returned message goes by a link to the node, also after a restart (T-26)."""
         for rules in ((), (RouteRule("*", "amqps://gw"),)):
             router = self.router(*rules)
             hop = router.direct("replies@beta.example")

@@ -666,7 +666,7 @@ class CommandTests(InventoryCase):
         self.assertEqual(self.notes(), {"route": ["*.b.test"]})
 
     def test_routes_refused(self) -> None:
-        """What is no domain or no way, is ours, is the file's, is not there, or may not be made."""
+        """Invalid, own, missing and configured domains and ways are refused."""
         kept = RouteRule("d.test", "amqps://d.gw.test:5671")
         self.inventory.declare(
             ConfiguredNodes(

@@ -209,7 +209,7 @@ class StoreContract(StagingContract):
         self.assertNotIn("never", self.outbox.events)
 
     def test_events(self: Any) -> None:
-        """What is recorded reaches the outbox in the order of the commits."""
+        """Recorded events reach the outbox in the order of the commits."""
         commits = []
         for number in range(3):
             transaction = self.begin(("note", "a", str(number), b"x"))
@@ -365,7 +365,7 @@ class StoreContract(StagingContract):
         self.assertEqual(found.queues["q"].count, 1)
 
     def test_close(self: Any) -> None:
-        """What was committed before counts, what comes after fails, and not within the call."""
+        """Commits before the failure count, later ones fail, and not within the call."""
         fired: list[None] = []
         call = ("enqueue", "q", self.store.next_id(), b"in time", 1, 0, 0)
         self.begin(call).commit().addCallback(fired.append)
@@ -377,7 +377,7 @@ class StoreContract(StagingContract):
         self.assertRaises(LocalProtocolError, self.store.open)
 
     def test_recovery(self: Any) -> None:
-        """What is durable is there again, with the sums of the queues; ids continue growing."""
+        """Durable contents are there again, with the sums of the queues; ids continue growing."""
         if not self.is_durable:
             return
         kept = self.put("q", b"four", b"five5")

@@ -17,7 +17,7 @@ from amqproute.store.staging_ledger import StagingTerms
 
 @dataclass
 class PlainContent:
-    """What is on the disk of one content; `saved` is None for one that keeps everything."""
+    """The part of one content on the disk; `saved` is None for one that keeps everything."""
 
     owner: str
     identifier: str | None

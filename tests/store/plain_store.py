@@ -59,7 +59,7 @@ class PlainState:
 
 @dataclass
 class PlainDisk:
-    """What outlives a store.
+    """The parts that outlive a store.
 
     Attributes:
         limit: octets; a commit that would need more fails. 0 for none.

@@ -126,7 +126,7 @@ class StoreFixture:
 
 
 class Model:
-    """What a store must hold, as plain dicts, with every operation written down naively."""
+    """The contents a store must have, as plain dicts, with every operation written down naively."""
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[str, StoredEntry]] = {}

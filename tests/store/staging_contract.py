@@ -57,7 +57,7 @@ class StagingContract:
         verifyObject(IBodyReader, content.reader())
 
     def test_staged_parts(self: Any) -> None:
-        """What was added in parts is read in others, and counts."""
+        """Content added in parts is read in other parts, and counts."""
         content = self.begin_content("a", 7)
         content.append([b"one", b""])
         content.append([b"t", b"wo!"])
@@ -100,7 +100,7 @@ class StagingContract:
         self.assertIsNone(self.resumed("a"))
 
     def test_staged_saves(self: Any) -> None:
-        """What has no name is gone when it is let go; what has one is as of its last save."""
+        """Unnamed content ends when it is let go; named content is as of its last save."""
         self.begin_content(None).release()
         self.assertEqual(self.store.staging.use(), (0, 0))
         content = self.begin_content(None)
@@ -162,7 +162,7 @@ class StagingContract:
         self.assertTrue(0 < added <= 4000, added)
 
     def test_staged_expiry(self: Any) -> None:
-        """What nothing is added to for long enough is gone, held or not."""
+        """Content without additions for long enough ends, held or not."""
         staging = self.store.staging
         held = self.begin_content("a", 10)
         self.begin_content("b", 10).release()

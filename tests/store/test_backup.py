@@ -96,7 +96,7 @@ class BackupTests(SynchronousTestCase):
         }
 
     def test_whole(self) -> None:
-        """What is restored is a sound store with the same messages and bodies."""
+        """A restored store is sound, with the same messages and bodies."""
         self.close()
         made = back_up(self.path, self.target, is_running=False)
         self.assertGreater(made.messages, 0)
@@ -145,7 +145,7 @@ class BackupTests(SynchronousTestCase):
         self.assertFalse(os.path.exists(f"{self.target}.partial"))
 
     def test_again(self) -> None:
-        """Where the files did not fit the database once, the next try counts."""
+        """If the files did not fit the database once, the next try counts."""
         copy = backup._copy
         answers = [["a body"]]
 
@@ -157,7 +157,7 @@ class BackupTests(SynchronousTestCase):
         restore(self.target, str(self.fresh / "store.db"))
 
     def test_grown(self) -> None:
-        """What came between the two copies of the files is there, too."""
+        """Messages between the two copies of the files are there, too."""
         house = self.house
         assert house is not None
         copy = backup._copy_database
@@ -275,7 +275,7 @@ class BackupTests(SynchronousTestCase):
                 self.assertFalse((self.state / name).exists())
 
     def test_failed(self) -> None:
-        """What could not be written is named, and nothing of it stays."""
+        """A file that could not be written is named, and nothing of it stays."""
         (self.folder / "file").touch()
         target = str(self.folder / "file" / "backup")
         error = self.assertRaises(StoreError, back_up, self.path, target, True)

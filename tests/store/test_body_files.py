@@ -111,7 +111,7 @@ class SegmentTests(FilesCase):
         self.assertEqual(os.listdir(self.path[:-3] + ".bodies"), [])
 
     def test_comes_and_goes_at_once(self) -> None:
-        """What comes and goes in one group is not written."""
+        """A body that comes and goes in one group is not written."""
         transaction = self.house.store.begin()
         transaction.enqueue("q", 5, b"x" * 2000, 1, 0, 0)
         transaction.dequeue([5])
@@ -183,7 +183,7 @@ class SegmentTests(FilesCase):
         self.assertEqual([each.encoded for each in self.house.load("dead")], [b"y" * 6000])
 
     def test_tidy(self) -> None:
-        """What stays for long does not keep what has gone: it is written again."""
+        """A body that stays for long does not keep others' space: it is written again."""
         self.patch(body_files, "WASTE", 20_000)
         kept = []
         for number in range(20):
@@ -218,7 +218,7 @@ class SegmentTests(FilesCase):
         self.assertEqual([entry.encoded for entry in self.house.load("q")], [b"z" * 2000])
 
     def test_no_room_for_a_file(self) -> None:
-        """Where no segment can be begun, the one there is stays in use, and one is begun later."""
+        """If no segment can be begun, the current one stays in use, and one is begun later."""
         self.house.put("q", b"x" * 6000)
         create = body_files.BodyDirectory.create
 
@@ -239,7 +239,7 @@ class SegmentTests(FilesCase):
         )
 
     def test_undone_beside_others(self) -> None:
-        """What one transaction of a group has not done does not count: no file goes for it."""
+        """A transaction of a group that did not commit does not count: no file goes for it."""
         (one,) = self.house.put("q", b"x" * 2000)
         real = db_writer.write_facts
 
@@ -339,7 +339,7 @@ class SpareTests(FilesCase):
         self.assertEqual(os.listdir(self.path[:-3] + ".bodies"), [])
 
     def test_after_a_crash(self) -> None:
-        """What was spare is what no row names."""
+        """Spare bodies are those that no row names."""
         ids = self.fill(4)
         self.dequeue(*ids[:3])
         self.assertEqual(self.names(), [1, 2])
@@ -366,7 +366,7 @@ class SpareTests(FilesCase):
             house.open()
 
     def test_that_cannot_be_had(self) -> None:
-        """Where a spare segment cannot be taken, there is a new one."""
+        """If a spare segment cannot be taken, a new one is made."""
         ids = self.fill(4)
         self.dequeue(*ids[:3])
         self.names()
@@ -402,7 +402,7 @@ class SpareTests(FilesCase):
 
 
 class SyncTests(FilesCase):
-    """What a commit names is in its file, and the file under its name, after a power failure."""
+    """Bodies of a commit are in their file, and the file under its name, after a power failure."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -498,7 +498,7 @@ class BodyTests(FilesCase):
         self.assertEqual(self.names(), [])
 
     def test_note(self) -> None:
-        """What is known of the bare message is known after a restart, of these octets alone."""
+        """Facts of the bare message are known after a restart, of these octets alone."""
         draft = self.house.store.draft(lambda _: None, b"properties")
         draft.append([b"body", b"footer"], [b"body"])
         body = self.house.reactor.wait(draft.finish())
@@ -597,7 +597,7 @@ class BodyTests(FilesCase):
         self.assertEqual((entry.encoded, self.read(entry.rest)), (b"two", b"rest"))
 
     def test_still_read(self) -> None:
-        """Whoever has it when the last entry goes can read it to its end."""
+        """A reader at the removal of the last entry can read to the end."""
         one = self.enqueue("q", b"head", self.body(b"rest"))
         (entry,) = self.house.load("q")
         self.dequeue(one)
@@ -629,7 +629,7 @@ class BodyTests(FilesCase):
         self.assertEqual(check(self.path), [])
 
     def test_comes_and_goes_at_once(self) -> None:
-        """What comes and goes in one group leaves no file."""
+        """A body that comes and goes in one group leaves no file."""
         transaction = self.house.store.begin()
         transaction.enqueue("q", 5, b"head", 1, 0, 0, self.body(b"rest"))
         transaction.dequeue([5])

@@ -142,7 +142,7 @@ class RowTests(DamageCase):
         self.assertEqual(self.loaded(), [b"before", b"after"])
 
     def test_length(self) -> None:
-        """What an operator is told of a body that is shorter than its row says, or just as long."""
+        """An operator's words on a body that is shorter than its row says, or just as long."""
         ids = self.house.put("q", b"one", b"two", b"three")
         self.edit(
             f"UPDATE entry SET encoded = x'6f6e' WHERE id = {ids[0]}",
@@ -195,7 +195,7 @@ class RowTests(DamageCase):
         self.assertEqual([entry.id for entry in found], [good])
 
     def test_changes_keep_sums(self) -> None:
-        """What is counted, replaced, moved and shared has sums that match."""
+        """Rows that are counted, replaced, moved and shared have sums that match."""
         one, two, three = self.house.put("q", b"one", b"two", b"3" * 2000)
         moved, also, payload, shared = (self.house.store.next_id() for _ in range(4))
         self.do(

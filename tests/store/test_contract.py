@@ -138,7 +138,7 @@ class PlainContractTests(PlainCase, StoreContract):
 
 
 class PlainSharedTests(PlainCase, SharedFacts):
-    """What holds of shared bodies in the stores of the package holds there, too."""
+    """The contract of shared bodies holds for the package's stores, too."""
 
     def payloads(self) -> set[int]:
         return set(self.store.disk.state.payloads)

@@ -19,7 +19,7 @@ from tests.store.rig import Model, StoreFixture
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KILLS = int(os.environ.get("AMQPROUTE_STORE_KILLS", "3"))
-"""How often the child is killed; some hundreds for a long campaign."""
+"""The number of kills of the child; some hundreds for a long campaign."""
 
 
 def files_of(path: str) -> set[str]:

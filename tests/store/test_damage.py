@@ -255,7 +255,7 @@ class KilledTests(Rig):
 
 
 class WitnessTests(Rig):
-    """Where the seal is gone, the journal is asked; it cannot refuse an honest start."""
+    """Without the seal the journal is asked; it cannot refuse an honest start."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -501,7 +501,7 @@ class Between(sqlite3.Connection):
 
 
 class PowerTests(SynchronousTestCase):
-    """What a power failure leaves: all that was synced, and any part of what was not."""
+    """The state after a power failure: all that was synced, and any part of the rest."""
 
     def copy(self, live: Path, folder: Path) -> None:
         """Copy all files at one instant: between two statements of all connections."""
@@ -583,7 +583,7 @@ class PowerTests(SynchronousTestCase):
 
 class CensusTests(SynchronousTestCase):
     def test_counts(self) -> None:
-        """What the seal says is what is there, after work of every kind."""
+        """The seal matches the contents after work of every kind."""
         path = os.path.abspath(os.path.join(self.mktemp(), "store.db"))
         house = StoreFixture(path, file_bytes=2000)
         house.open()

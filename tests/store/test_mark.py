@@ -94,7 +94,7 @@ class MarkTests(SynchronousTestCase):
         self.assertFalse(self.run_once(b"z"))
 
     def test_touched_while_it_runs(self) -> None:
-        """Whoever links the files, or changes their owner, beside a running daemon, does not make
+        """Links to the files, or a change of their owner, beside a running daemon, do not make
         a crash that follows a restore."""
         house = StoreFixture(self.path)
         house.open()
@@ -126,7 +126,7 @@ class MarkTests(SynchronousTestCase):
         self.assertTrue(self.run_once(b"y"))
 
     def test_seal_removed(self) -> None:
-        """That a seal is missing is said where there was one, and nowhere else."""
+        """A missing seal is reported where there was one, and nowhere else."""
         said: list[str] = []
 
         def observe(event: LogEvent) -> None:

@@ -138,7 +138,7 @@ class ModelTests(SynchronousTestCase):
     @settings(max_examples=settings.get_profile("ordinary").max_examples // 4)
     @given(st.lists(STEP, max_size=12), st.sampled_from([1 << 20, 30_000, 20]))
     def test_sqlite(self, steps: list[Any], file_bytes: int) -> None:
-        """Whatever is merged into groups, loads and restarts show what the calls say."""
+        """With any grouping of commits, loads and restarts agree with the calls."""
         directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
         path = os.path.join(directory, "queues.db")

@@ -38,7 +38,7 @@ class PatienceTests(SynchronousTestCase):
         self.assertEqual(self.commits(), before + 2)
 
     def test_not_overtaken(self) -> None:
-        """What does more than end entries keeps its place before later transactions."""
+        """A transaction that does more than end entries keeps its place before later ones."""
         (first,) = self.house.put("q", b"1")
         fired: list[str] = []
         patient = self.house.store.begin()

@@ -136,7 +136,7 @@ class ProvedDamagedTests(SynchronousTestCase):
         self.assertEqual(self.told, [])
 
     def test_in_a_group(self) -> None:
-        """What is in one commit with the damage, before it or behind it, is not taken."""
+        """Contents of one commit with the damage, before or behind it, are not taken."""
         house = self.begin()
         (old,) = house.put("q", b"old")
         results: list[Any] = []
@@ -156,7 +156,7 @@ class ProvedDamagedTests(SynchronousTestCase):
         self.assertEqual(house.load("q"), [])
 
     def test_damage_while_one_is_looked_for(self) -> None:
-        """Where a group is tried one by one, those before the damage are undone too."""
+        """If a group is tried one by one, those before the damage are undone too."""
         house = self.begin()
         results: list[Any] = []
         count = 0

@@ -94,7 +94,7 @@ class QuarantinedTests(SynchronousTestCase):
         self.assertEqual(check(self.path), [])
 
     def test_no_message(self) -> None:
-        """What is no message any more is not released, and nothing beside it."""
+        """An entry that is no message any more is not released, nor others beside it."""
         self.change(f"UPDATE entry SET encoded = x'00ff00' WHERE id = {self.own}")
         error = self.assertRaises(StoreError, release, self.path, [self.large, self.own], "q")
         self.assertIn("no longer a message", str(error))

@@ -59,7 +59,7 @@ class SalvageTests(Rig):
         self.assertEqual(ids, self.ids)
 
     def test_header_and_page_size(self) -> None:
-        """How long its frames are is told by the database, whatever size its pages have."""
+        """The database gives the length of its frames, whatever size its pages have."""
         for page_size in (512, PAGE_SIZE // 2, 65536):
             path = self.base / f"live-{page_size}" / "store.db"
             house = StoreFixture(str(path), page_size=page_size)
@@ -79,7 +79,7 @@ class SalvageTests(Rig):
         self.assertEqual(ids, self.ids)
 
     def test_cut(self) -> None:
-        """What is gone is said; bodies of nobody are counted."""
+        """Missing bodies are reported; bodies without a row are counted."""
         os.truncate(f"{self.killed}-wal", 32 + 80 * FRAME)
         found, ids = self.got(self.killed)
         self.assertFalse(found.is_complete)
@@ -133,7 +133,7 @@ class SalvageTests(Rig):
             self.assertTrue(any(words.startswith(f"entry {each}:") for words in found.lost))
 
     def test_quarantined(self) -> None:
-        """What was set aside stays so, whether pages or rows are copied."""
+        """Set-aside messages stay so, whether pages or rows are copied."""
         path = self.changed(f"UPDATE entry SET encoded = x'00' WHERE id = {self.ids[1]}")
         self.assertEqual(len(self.held(path)), MESSAGES - 1)
         other = self.copy("by-rows", path)
@@ -196,7 +196,7 @@ class SalvageTests(Rig):
         self.assertRaises(StoreError, salvage, str(self.killed), folder)
 
     def test_full(self) -> None:
-        """What could not be written is said, with what to do; the originals are as they were."""
+        """Unwritable files are reported, with the cure; the originals are as they were."""
         before = self.files(self.killed)
 
         def fails(source: str, target: str) -> None:

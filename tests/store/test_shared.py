@@ -53,7 +53,7 @@ INSERT INTO note VALUES ('k', 'key', x'00');
 
 
 class SharedFacts:
-    """What holds for every store."""
+    """The contract of every store."""
 
     store: Any
 
@@ -475,7 +475,7 @@ class FiledTests(SqliteTests):
         self.assertEqual(self.payloads() & {payload}, set())
 
     def test_tidy(self) -> None:
-        """What stays for long does not keep what has gone: it is written again, still shared."""
+        """A body that stays for long is written again, still shared, to free others' space."""
         self.patch(body_files, "WASTE", 20_000)
         kept = []
         for number in range(20):

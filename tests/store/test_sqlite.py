@@ -437,7 +437,7 @@ class WorkTests(StoreCase):
         self.assertGreaterEqual(counted.waits.total, counted.seconds.total)
 
     def test_used(self) -> None:
-        """What messages take up is counted, in database and files; what is free again is not."""
+        """The space of messages is counted, in database and files; free space is not."""
         house = self.opened(file_bytes=100_000)
         ids = house.put("q", *[b"x" * 30_000] * 40, *[b"y" * 200_000] * 3)
         room = house.reactor.wait(house.store.room())
@@ -475,7 +475,7 @@ class WorkTests(StoreCase):
 
 
 class FailureTests(StoreCase):
-    """What fails, fails in words and alone."""
+    """A failure is told in words, and concerns its transaction alone."""
 
     def test_poison(self) -> None:
         """A transaction that cannot be written costs its group nothing."""
@@ -691,7 +691,7 @@ class LogFileTests(SynchronousTestCase):
 
 
 class FullTests(SynchronousTestCase):
-    """What is done on a file system without room."""
+    """Operations on a file system without room."""
 
     def test_log_folded(self) -> None:
         """Without room for the log's index the log goes into the database, and nothing is lost."""
@@ -732,7 +732,7 @@ class FullTests(SynchronousTestCase):
         self.assertLess(house.reactor.wait(house.store.room()).reusable, mebibyte)
 
     def test_grows_again(self) -> None:
-        """What stood on a full disk grows again as soon as there is room, and not before."""
+        """The file grows again as soon as there is room, and not before."""
         mebibyte = 1 << 20
         house = StoreFixture(self.mktemp(), ballast_bytes=mebibyte)
         house.open()

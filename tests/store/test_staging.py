@@ -92,7 +92,7 @@ class CutTests(StagingCase):
         self.assertEqual(found, {0, 3, 6, 9})
 
     def test_cut_after_save(self) -> None:
-        """What is named by saves is as of a save, or is not there."""
+        """Content counted by saves is as of a save, or does not exist."""
         content = self.begin(None)
         for part in (b"one", b"two", b"six"):
             content.append([part])
@@ -144,7 +144,7 @@ class CutTests(StagingCase):
 
 
 class DiskTests(StagingCase):
-    """What the disk does."""
+    """The disk's behavior."""
 
     def full(self, *_: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -197,7 +197,7 @@ class DiskTests(StagingCase):
         self.settle()
 
     def test_nothing_left(self) -> None:
-        """What is removed, replaced, expired or without a name leaves no file."""
+        """Removed, replaced, expired and unnamed contents leave no file."""
         self.begin(None).release()
         self.begin("a", 1).remove()
         self.begin("b", 1)
@@ -243,7 +243,7 @@ class DiskTests(StagingCase):
         self.assertEqual(self.reactor.wait(content.save()), 1)
 
     def test_not_a_directory(self) -> None:
-        """Where the directory cannot be, the store says so."""
+        """Without a directory the store says so."""
         path = os.path.abspath(self.mktemp())
         Path(path).write_bytes(b"")
         staging = StagingDirectory(path, self.reactor, int)

@@ -64,7 +64,7 @@ class PowerTests(SynchronousTestCase):
 
 
 class SettingTests(SynchronousTestCase):
-    """What SQLite is told, at each statement that changes something."""
+    """SQLite's settings at each statement that changes something."""
 
     def test_synchronous(self) -> None:
         """On both threads it syncs at each commit, and the log before a checkpoint."""

@@ -101,7 +101,7 @@ class PairTests(SynchronousTestCase):
         self.assertRaises(CommandError, free_ports, 1)
 
     def test_no_service_manager_for_children(self) -> None:
-        """What a service manager told this process is not passed on."""
+        """A service manager's variables for this process are not passed on."""
         self.patch(os, "environ", {**os.environ, "WATCHDOG_USEC": "1", "NOTIFY_SOCKET": "/x"})
         self.assertFalse({"WATCHDOG_USEC", "NOTIFY_SOCKET"} & set(child_environment()))
 
@@ -171,7 +171,7 @@ class ChildTests(SynchronousTestCase):
         self.assertEqual(refusal.details, ("no such luck",))
 
     def test_ended_by_itself(self) -> None:
-        """Who asks about a process that has crashed is told so, with the end of its log."""
+        """A query about a crashed process is answered with the end of its log."""
         child = self.child(READY + "raise SystemExit('out of luck')")
         child.wait_ready()
         with self.assertRaises(CommandError) as caught:

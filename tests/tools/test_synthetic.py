@@ -81,7 +81,7 @@ class SyntheticTests(SynchronousTestCase):
         self.assertNotEqual(contents(a), contents(other))
 
     def test_hops_of_a_pair(self) -> None:
-        """What the two ends of each hop say of it differs just where it was planted."""
+        """The two ends of each hop differ only where that was planted."""
         planted, _ = self.made(TrafficPlan(10_000, organizations=PAIR, faults=EVERY))
         handed: dict[tuple[str, int], str | None] = {}
         taken: dict[tuple[str, int], list[str | None]] = defaultdict(list)
@@ -114,7 +114,7 @@ class SyntheticTests(SynchronousTestCase):
         )
 
     def test_faults_within(self) -> None:
-        """What happens within one broker shows in its own journal, and nothing else does."""
+        """Faults within one broker show in its own journal only."""
         planted, _ = self.made(TrafficPlan(5000, stock_seconds=7200, faults=WITHIN))
         found: dict[str, set[tuple[str, int]]] = defaultdict(set)
         for directory in planted.journals.values():

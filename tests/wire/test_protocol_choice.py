@@ -57,7 +57,7 @@ class ChooseTests(SynchronousTestCase):
             self.assertIs(choose(start, ALL), protocol, start)
 
     def test_others(self) -> None:
-        """Whoever speaks none of them is for the first, which knows the answer."""
+        """A client that speaks none of them goes to the first, which knows the answer."""
         for start in (b"GET / HT", b"\x16\x03\x01", b"AMQP\x00\x00\x0a", b"LINE:", b"a"):
             self.assertIs(choose(start, ALL), AMQP10, start)
 
@@ -68,7 +68,7 @@ class ChooseTests(SynchronousTestCase):
 
     @given(st.binary(max_size=12), st.permutations(ALL))
     def test_more_octets_change_nothing(self, octets: bytes, protocols: list[Known]) -> None:
-        """What is chosen stays chosen; eight octets always suffice."""
+        """A choice is final; eight octets always suffice."""
         chosen = [choose(octets[:size], protocols) for size in range(len(octets) + 1)]
         decided = [each for each in chosen if each is not None]
         self.assertEqual(len({id(each) for each in decided}), min(1, len(decided)))
@@ -107,14 +107,14 @@ class ChooserTests(SynchronousTestCase):
         )
 
     def test_too_little_in_time(self) -> None:
-        """Who does not say enough is for the first protocol, with what came."""
+        """A client that sends too little goes to the first protocol, with its input."""
         self.engine.receive_data(b"LIN", 6.0)
         self.assertEqual(self.engine.next_deadline(), 15.0)
         self.assertEqual(self.engine.tick(14.9), [])
         self.assertEqual(self.engine.tick(15.0), [ProtocolChosen(0, b"LIN", 5.0)])
 
     def test_end(self) -> None:
-        """Whoever leaves, or is closed, has chosen nothing."""
+        """A client that leaves, or is closed, has chosen nothing."""
         self.assertEqual(self.engine.receive_eof(6.0), [])
         self.assertTrue(self.engine.is_closed)
         self.assertIsNone(self.engine.next_deadline())

@@ -235,7 +235,7 @@ class PlainTests(SynchronousTestCase):
         self.assertIsInstance(server.step(None), MechanismFailed)
 
     def test_answer_while_verifying(self) -> None:
-        """Whoever talks during the verification has failed, whatever the verification says."""
+        """Octets during the verification are a failure, whatever its result."""
         server = server_mechanism(PLAIN, context())
         server.step(b"\0user\0pencil")
         self.assertIsInstance(server.step(b"more"), MechanismFailed)
@@ -336,7 +336,7 @@ class ChoiceTests(SynchronousTestCase):
                 server_mechanism(name, context()).resolve(True)
 
     def test_bad_credentials(self) -> None:
-        """What cannot be a name or a password is said before anything is sent."""
+        """An impossible name or password is reported before anything is sent."""
         for username, password in (("", "x"), ("x", ""), ("x\0", "y"), ("x", "\ud800")):
             for name in (PLAIN, SCRAM_SHA_256):
                 with self.assertRaises(AuthenticationFailed):
@@ -397,7 +397,7 @@ responses = st.lists(
 class FoulInputTests(SynchronousTestCase):
     @given(name=st.sampled_from(MECHANISMS), said=responses)
     def test_server_never_raises(self, name: str, said: list[bytes | None]) -> None:
-        """Whatever arrives, a step is a step, and after a failure there is only failure."""
+        """Any input is a step, and after a failure there are only failures."""
         server = server_mechanism(name, context(external=PEER))
         failed = False
         for response in said:

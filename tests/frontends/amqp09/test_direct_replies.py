@@ -234,7 +234,7 @@ class DirectReplyTests(ReplyCase):
 
 class RightsTests(ReplyCase):
     def test_no_rule_for_replies(self) -> None:
-        """Who may take requests may reply; who asks needs the right to make dynamic nodes."""
+        """The right to take requests includes replies; requests need dynamic nodes."""
         rules = [
             Rule.of(who="user:ann", node="dynamic", allow=["create"]),
             Rule.of(who="user:ann", node="q", allow=["publish"]),

@@ -123,7 +123,7 @@ class BranchTests(DtxCase):
             self.assertEqual(self.house.broker.nodes["r"].depth, 0, leave)
 
     def test_rolled_back_behind_its_channel(self) -> None:
-        """What an ended channel acknowledged is available when the branch is rolled back."""
+        """Messages acknowledged on an ended channel are available after a rollback."""
         other = self.connected()
         other.publish(b"in", key="r")
         self.client.ask("basic.consume", queue="r")
@@ -179,7 +179,7 @@ class BranchTests(DtxCase):
         self.assertEqual(self.client.closes(), [])
 
     def test_its_channel_ends_before_the_dns_answers(self) -> None:
-        """What waits when the channel ends is in the branch as well: with it or not at all."""
+        """A publish that waits at the channel's end is in the branch: with it or not at all."""
         for leave in ("close", "lost"):
             for command in ("rollback", "prepare"):
                 self.setUp()

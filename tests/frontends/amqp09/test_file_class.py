@@ -299,7 +299,7 @@ class PublishTests(FileCase):
     """The results of publishes."""
 
     def test_returned(self) -> None:
-        """What cannot be routed, or taken at once, comes back: reason and address, no octets."""
+        """A message that cannot be routed or taken comes back: reason, address, no octets."""
         for flags, code in (({"mandatory": 1}, 312), ({"immediate": 1}, 313)):
             key = "nowhere" if "mandatory" in flags else "q"
             self.client.methods.clear()

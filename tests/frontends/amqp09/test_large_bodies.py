@@ -178,7 +178,7 @@ class PublishTests(LargeCase):
         self.assertEqual(self.client.bodies(), [LARGE])
 
     def test_cut(self) -> None:
-        """What is half sent leaves nothing behind: the channel closes, or the connection breaks."""
+        """A half-sent message leaves nothing: the channel closes, or the connection breaks."""
         drafts = self.house.shared.partial_deliveries.drafts
         frames = self.frames(LARGE)
         for end in ("close", "cut"):

@@ -400,7 +400,7 @@ class TransactionTests(SynchronousTestCase):
         self.assertEqual(there.depth(), 1)
 
     def test_waits_when_its_channel_ends(self) -> None:
-        """What waits for the DNS is undone with its channel, and holds no transaction open."""
+        """A publish that waits for the DNS is undone with its channel; no transaction stays."""
         there = self.world.house("b.test")
         self.world.dns_seconds = 1.0
         (connection,) = self.house.shared.connections

@@ -346,7 +346,7 @@ class QosTests(StreamCase):
         self.assertEqual(names, ["stream.qos-ok", "stream.deliver", "stream.deliver"])
 
     def test_ends_with_its_consumer(self) -> None:
-        """What waits for its time is on the queue again when the consumer is cancelled."""
+        """Messages that wait for their time are on the queue again after a cancel."""
         self.qos(consume_rate=1)
         self.fill(*[b"x" * 100] * 3)
         self.client.ask("stream.consume", queue="q", consumer_tag="c")

@@ -70,7 +70,7 @@ def methods_of(events: list[Any]) -> list[Any]:
 
 
 class ViolationTests(SynchronousTestCase):
-    """What a client does wrong, what it is told, and what is left of it."""
+    """A client's mistakes, the answers, and the state after them."""
 
     ROWS: tuple[tuple[Violation, bytes, int, int], ...] = (
         # What is broken, with which octets, the code in 0-9 and in 0-9-1; 0: without a word.
@@ -313,7 +313,7 @@ class ChannelTests(SynchronousTestCase):
             self.assertEqual({fields["channel-id"] for _, _, fields in said}, ids)
 
     def test_ended_before_it_is_answered(self) -> None:
-        """What a client writes ahead may end a channel before open-ok, which is then left out."""
+        """Methods ahead may end a channel before open-ok, which is then left out."""
         for ahead, names in (
             (call(1, "channel.close"), []), (call(1, "tx.commit"), ["channel.close"]),
             (call(1, "channel.open"), ["connection.close"]),
@@ -701,7 +701,7 @@ class ContentTests(SynchronousTestCase):
         self.assertEqual(peer.engine.held_octets, 0)
 
     def test_many_unfinished(self) -> None:
-        """What is held over all channels has a bound, whatever each is allowed."""
+        """The octets held over all channels have a bound, whatever each is allowed."""
         peer = Peer09(part_from=2000, max_partial=10_000).opened(*range(1, 21))
         events: list[Any] = []
         for number in range(1, 21):
@@ -775,7 +775,7 @@ class ContentTests(SynchronousTestCase):
 
 
 class VersionTests(SynchronousTestCase):
-    """What else the two versions share."""
+    """Other things the two versions share."""
 
     def test_union(self) -> None:
         """09-W-05: a connection in 0-9 has the methods of both and the extensions."""

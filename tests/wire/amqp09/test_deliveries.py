@@ -369,7 +369,7 @@ class DeliverTests(ServerCase):
         self.assertEqual(self.channel.deliver("t", "", "q", PROPERTIES, [b"x"]), 1)
 
     def test_mistakes(self) -> None:
-        """What a server does not send, and values that do not fit, raise and write nothing."""
+        """Methods no server sends, and values that do not fit, raise and write nothing."""
         for name in ("x" * 256, "a\0"):
             with self.assertRaises(LocalProtocolError):
                 self.channel.deliver("t", "", name, PROPERTIES, [])
@@ -398,7 +398,7 @@ class LargeBodyTests(ServerCase):
     header = V09
 
     def test_in_parts(self) -> None:
-        """What else the channel has to say waits for the end; other channels do not."""
+        """Other output of the channel waits for the end; other channels do not."""
         self.peer.send(call(2, "channel.open"))
         other = next(each for each in self.peer.engine.channels if each.number == 2)
         self.peer.raw()
@@ -482,7 +482,7 @@ class SettlementTests(ServerCase):
         self.assertEqual(self.peer.send(call(1, "basic.ack", multiple=1)), [])
 
     def test_order_with_publishes(self) -> None:
-        """What comes on a channel stays in its order: a publish before the ack that follows it."""
+        """Input of a channel stays in its order: a publish before the ack that follows it."""
         self.deliver(2)
         events = self.peer.send(publish(1), call(1, "basic.ack", delivery_tag=1), publish(1),
                                 call(1, "basic.ack", delivery_tag=2))  # fmt: skip

@@ -91,7 +91,7 @@ class TableTests(SynchronousTestCase):
     """Read, written, read again."""
 
     def test_each_tag(self) -> None:
-        """What each tag is in Python, and that it comes back with its tag."""
+        """The Python value of each tag, and its tag on the way back."""
         rows: list[tuple[str, Any, object, type]] = [
             ("t", 1, True, bool), ("t", 0, False, bool),
             ("b", -7, -7, Int8), ("B", 200, 200, UInt8),

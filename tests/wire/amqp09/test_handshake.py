@@ -274,7 +274,7 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(peer.raw(), b"")
 
     def test_written_ahead(self) -> None:
-        """What a client writes ahead waits for the user's answers, up to a bound."""
+        """Input ahead of the user's answers waits, up to a bound."""
         peer = Script()
         ahead = call(0, "connection.tune-ok") + call(0, "connection.open", virtual_host="/")
         ahead += call(1, "channel.open") + publish(1, b"body")
@@ -319,7 +319,7 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(peer.raw(), b"")
 
     def test_settings(self) -> None:
-        """What no peer could agree to is refused at once."""
+        """A proposal that no peer could agree to is refused at once."""
         for changes in (
             {"frame_max": 4095}, {"channel_max": 0}, {"channel_max": 65536}, {"heartbeat": 65536},
             {"locales": ()}, {"properties": {"x": "y" * 4096}},
@@ -511,7 +511,7 @@ class CloseTests(SynchronousTestCase):
         self.assertEqual(peer.engine.receive_eof(2), [])
 
     def test_deaf(self) -> None:
-        """What comes behind our close is dropped and bounded."""
+        """Input behind our close is dropped and bounded."""
         peer = Peer09().opened(1)
         peer.engine.close(ReplyCode.CONNECTION_FORCED, "shutdown")
         frame = publish(1, bytes(130_000))
@@ -620,7 +620,7 @@ class ClientTests(SynchronousTestCase):
         self.assertIs(self.engine.stage, HandshakeStage.OVER)
 
     def test_method_octets(self) -> None:
-        """What a client may not send to a server is out of order there as well."""
+        """A method that a client may not send to a server is out of order there as well."""
         peer = Peer09().opened()
         for name in ("connection.start", "connection.blocked", "connection.start-ok"):
             ended = of_type(Peer09().opened().send(call(0, name)), ConnectionEnded)

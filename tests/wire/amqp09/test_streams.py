@@ -243,7 +243,7 @@ class HostileTests(SynchronousTestCase):
         self.assertEqual(peer.engine.channels, ())
 
     def test_nothing_is_kept(self) -> None:
-        """What was handed up, and what was read, is not kept by a connection that falls silent."""
+        """Events handed up, and input read, are not kept by a connection that falls silent."""
         for tail in (b"", publish(2, bytes(5000))[:-100], frame_octets(8, 0, b"")):
             peer = Peer09().opened(1, 2)
             events = peer.engine.receive_data(publish(1, bytes(60_000)) * 2 + tail, 0)
@@ -255,7 +255,7 @@ class HostileTests(SynchronousTestCase):
             self.assertLess(len(engine._data) + len(engine._partial), 6000)
 
     def test_memory_of_names(self) -> None:
-        """What is remembered decoded is bounded, whatever a client thinks of."""
+        """The memory of decoded values is bounded for any client."""
         peer = Peer09().opened(1)
         for number in range(1000):
             peer.send(publish(1, b"", f"key-{number}", properties={"message-id": str(number)}))
@@ -448,6 +448,6 @@ class ModelTests(SynchronousTestCase):
     """`ChannelMachine`."""
 
     def test_channels(self) -> None:
-        """Whatever clients and broker do on a channel, the engine's books are the model's."""
+        """The engine's books agree with the model in any course of client and broker."""
         case = ChannelMachine.TestCase("runTest")
         case.runTest()

@@ -49,7 +49,7 @@ class WalkTests(SynchronousTestCase):
 
     @given(WHOLE, CUTS)
     def test_well_formed(self, octets: bytes, cuts: list[int]) -> None:
-        """Whatever is a body, is one in any parts."""
+        """A valid body is valid in any parts."""
         walked = walk(octets, cuts)
         self.assertEqual(walked.has_footer, sections.locate(octets).footer_end > 0)
         self.assertEqual(walked.bare_size, sections.locate(octets).bare_end)
@@ -57,7 +57,7 @@ class WalkTests(SynchronousTestCase):
 
     @given(WHOLE, st.lists(st.lists(st.integers(0, 40), max_size=4), max_size=60))
     def test_followed(self, octets: bytes, sizes: list[list[int]]) -> None:
-        """What it returns is the body, all of it, and nothing of the footer."""
+        """The result is the whole body, without the footer."""
         end = sections.locate(octets).bare_end
         walked = BodyScanner()
         body = b""
@@ -74,7 +74,7 @@ class WalkTests(SynchronousTestCase):
 
     @given(st.one_of(WHOLE, st.just(b"")), st.binary(max_size=20), st.integers(0, 99), CUTS)
     def test_broken(self, octets: bytes, more: bytes, cut: int, cuts: list[int]) -> None:
-        """Whatever is none, is none in any parts."""
+        """An invalid body is invalid in any parts."""
         octets = octets[: max(0, len(octets) - cut)] + more
         try:
             found = sections.locate(octets)
@@ -110,7 +110,7 @@ class HeadTests(SynchronousTestCase):
         self.assertEqual(head_size(body, 1000), 0)
 
     def test_too_long(self) -> None:
-        """What happens and on before the body is refused."""
+        """Sections before the body are refused."""
         annotations = {Symbol("x-opt-a"): bytes(2000)}
         head = sections.encode_annotations(spec.SECTION_MESSAGE_ANNOTATIONS, annotations)
         for octets in (head, head[:1500], head + b"\x00\x53\x75\xa0\x00"):

@@ -40,7 +40,7 @@ class CheckTests(SynchronousTestCase):
         return True
 
     def compare(self, encoded: bytes) -> None:
-        """What the decoder takes passes; it refuses what passes for octets of strings at most."""
+        """Values that the decoder takes pass; only octets of strings pass beyond that."""
         try:
             offsets = locate(encoded)
         except DecodeError:
@@ -62,12 +62,12 @@ class CheckTests(SynchronousTestCase):
 
     @given(PROPERTIES, APPLICATION)
     def test_sound(self, properties: bytes, application: bytes) -> None:
-        """What is sound passes."""
+        """Sound sections pass."""
         self.assertTrue(self.passes(properties + application + DATA))
 
     @given(st.one_of(ODD, PROPERTIES, APPLICATION), st.data())
     def test_like_the_decoder(self, section: bytes, data: Any) -> None:
-        """What the decoder takes passes, and nothing else: octet by octet, too."""
+        """Values that the decoder takes pass, and no others: octet by octet, too."""
         self.compare(section + DATA)
         for _ in range(3):
             at = data.draw(st.integers(3, len(section) - 1))
@@ -88,7 +88,7 @@ class CheckTests(SynchronousTestCase):
         self.assertFalse(self.passes(b"\x00\x53\x73\xc0\x05\x01\xa1\x02\xff\xfe" + DATA))
 
     def test_no_utf8_beside_others(self) -> None:
-        """Whatever else stands beside it, as RabbitMQ encodes it or others do."""
+        """The sections beside it have no effect, as RabbitMQ encodes them or others do."""
         bad = b"\xa1\x01k\xa1\x01\xff\xa1\x01l"
         for other in (
             b"\x56\x01",
@@ -107,7 +107,7 @@ class CheckTests(SynchronousTestCase):
         self.assertFalse(self.passes(section + DATA))
 
     def test_no_utf8_and_more(self) -> None:
-        """What else is wrong with such a section is found all the same."""
+        """Other faults of such a section are found all the same."""
         bad = b"\xa1\x01\xff"
         for items in (
             bad + b"\xa1",
@@ -122,7 +122,7 @@ class CheckTests(SynchronousTestCase):
             self.assertFalse(self.passes(section + DATA), items.hex())
 
     def test_usual(self) -> None:
-        """What clients send usually is not decoded; what is unusual is."""
+        """Usual sections of clients are not decoded; unusual ones are."""
         usual = codec.encode(
             spec.Properties(
                 message_id="id",

@@ -168,7 +168,7 @@ class VectorTests(SynchronousTestCase):
             self.assertEqual(after, len(octets) // 2)
 
     def test_broken(self) -> None:
-        """What is no value is a decode error."""
+        """Octets that are no value are a decode error."""
         for what, octets in BROKEN.items():
             with self.assertRaises(DecodeError, msg=what):
                 decode(bytes.fromhex(octets))
@@ -216,7 +216,7 @@ class VectorTests(SynchronousTestCase):
             self.assertRaises(LocalProtocolError, encode, value)
 
     def test_encode_into_appends(self) -> None:
-        """What is in the buffer stays."""
+        """The buffer's contents stay."""
         out = bytearray(b"x")
         encode_into(out, True)
         self.assertEqual(out, b"x\x41")
@@ -288,7 +288,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(list(found)[-3:], ["text", Symbol("symbol"), b"octets"])
 
     def test_a_wide_map_is_checked(self) -> None:
-        """What a dict refuses as keys a wide map refuses, too."""
+        """Keys that a dict refuses are refused in a wide map, too."""
         keys = range(MAX_PREDICTABLE_KEYS + 1)
         body = b"".join(encode(key) + b"\x40" for key in keys)
         for wrong in (encode(0), encode([]), encode({}), encode(Array(0x50, [UByte(1)]))):

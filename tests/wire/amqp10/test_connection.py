@@ -75,7 +75,7 @@ class Headers(SynchronousTestCase):
         self.assertTrue(peer.engine.is_closed)
 
     def test_stranger_is_told_ours(self) -> None:
-        """What does not start like AMQP gets the header that we speak, and the end (09-W-03)."""
+        """A start unlike AMQP gets the header that we speak, and the end (09-W-03)."""
         for octets in (b"GET / HTTP/1.1\r\n\r\n", b"SSH-2.0-x\r\n", bytes(64)):
             for ours, changes in (
                 (AMQP, {}),
@@ -151,7 +151,7 @@ class Headers(SynchronousTestCase):
         self.assertTrue(peer.engine.is_closed)
 
     def test_octets_in_the_clear(self) -> None:
-        """What came before the handshake is never read as if it had come through TLS."""
+        """Input before the handshake is never read as if it had come through TLS."""
         peer = self.peer(tls="required")
         peer.write(TLS, AMQP)
         events = peer.engine.tls_established(0.0)
@@ -444,7 +444,7 @@ class Time(SynchronousTestCase):
         return Peer(Connection(settings("server", **changes)))
 
     def test_handshake(self) -> None:
-        """Who does not come to its open in time is closed."""
+        """A client without an open in time is closed."""
         peer = self.peer(handshake_timeout=10.0)
         self.assertEqual(peer.engine.next_deadline(), 10.0)
         peer.write(AMQP[:5])
@@ -567,7 +567,7 @@ class TwoEnginesByteByByte(TwoEngines):
 
 
 class Settings(SynchronousTestCase):
-    """What settings refuse."""
+    """Refused settings."""
 
     def test_frame_size(self) -> None:
         """A max-frame-size below 512 is refused (§2.7.1)."""

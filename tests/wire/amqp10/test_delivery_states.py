@@ -43,7 +43,7 @@ class StateTests(SynchronousTestCase):
             self.assertEqual(outcome_of(state), outcome)
 
     def test_none(self) -> None:
-        """What ends no delivery is no outcome."""
+        """A state that ends no delivery is no outcome."""
         states = (
             None,
             "accepted",

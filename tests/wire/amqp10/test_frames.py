@@ -122,7 +122,7 @@ class FrameBufferTests(SynchronousTestCase):
             self.assertEqual(fault.condition, "amqp:connection:framing-error")
 
     def test_bodies_out_of_place(self) -> None:
-        """What is no performative of the frame's type, or has bytes after it, is refused."""
+        """A body that is no performative of the frame's type, or is too long, is refused."""
         accepted = encode(spec.Accepted())
         for data in (
             framed(accepted),
@@ -301,7 +301,7 @@ class FrameBufferTests(SynchronousTestCase):
 
     @given(st.lists(FRAMES, max_size=8), st.data())
     def test_every_split_and_limit(self, parts: list[bytes], data: Any) -> None:
-        """Whatever is fed before all was taken, the frames are those, and the rest is the rest."""
+        """With any feeding the frames are the same, and the rest is the rest."""
         stream = b"".join(parts)
         whole, _ = parse(stream)
         cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=6).map(sorted))
@@ -451,7 +451,7 @@ class FastPathTests(SynchronousTestCase):
         self.check(encoded[: data.draw(st.integers(3, len(encoded)))], b"")
 
     def test_the_usual_encodings_take_the_fast_path(self) -> None:
-        """What we write ourselves, and what list32 writers send."""
+        """The forms we write, and those of list32 writers."""
         transfer = encode_transfer(1, 2, 3, b"tag", 0, False, True, 0)
         for data in (
             transfer[8:],

@@ -52,7 +52,7 @@ class Attaching(_Case):
         self.assertIsNone(answer.initial_delivery_count)
 
     def test_accept_states_what_is_in_force(self) -> None:
-        """What `accept` is given wins over what was asked for."""
+        """Arguments of `accept` win over the request."""
         peer = self.peer()
         peer.user = lambda event: None
         peer.send(attach("receiver", source=spec.Source(dynamic=True)))
@@ -132,7 +132,7 @@ class Attaching(_Case):
         self.assertEqual(link.session._unsettled.incoming, {})
 
     def test_settle_before_the_answer(self) -> None:
-        """What is settled while the events are walked goes out before the detach."""
+        """Settlements made while the events are walked go out before the detach."""
         peer = self.peer()
         peer.attached()
         peer.chunk = None
@@ -345,7 +345,7 @@ class Credit(_Case):
             self.assertEqual((told.link_credit, told.drain), (0, True))
 
     def test_drain_behind_the_queue(self) -> None:
-        """What waits for the window is sent before the credit is given back."""
+        """Deliveries that wait for the window are sent before the credit is given back."""
         peer = self.peer()
         link = peer.attached("receiver")
         peer.send(flow(incoming_window=0, handle=0, link_credit=5, drain=True))
@@ -405,7 +405,7 @@ class Transfers(_Case):
         self.assertEqual(pair.sender.unsettled[b"tag"].context, "mine")
 
     def test_settled(self) -> None:
-        """What is sent settled is forgotten at once by both."""
+        """Settled deliveries are forgotten at once by both."""
         pair = Pair(self.chunk)
         pair.sender.send([b"x"], b"t", settled=True)
         pair.run()
@@ -480,7 +480,7 @@ class Transfers(_Case):
         self.assertEqual(payloads, [b"aA", b"bB"])
 
     def test_too_large_for_the_peer(self) -> None:
-        """What is larger than the peer takes is not sent, and nothing is used up."""
+        """A delivery larger than the peer takes is not sent, and nothing is used up."""
         pair = Pair(self.chunk, server={"max_message_size": 10})
         self.assertRaises(MessageSizeExceeded, pair.sender.send, [b"x" * 11], b"t")
         self.assertEqual(pair.sender.credit, 100)

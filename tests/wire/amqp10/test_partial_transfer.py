@@ -39,7 +39,7 @@ def parts_of(events: Any) -> bytes:
 
 
 class Incoming(SynchronousTestCase):
-    """What the receiver is told."""
+    """The receiver's events."""
 
     def test_in_parts(self) -> None:
         """From the threshold on octets come as they come; small ones come whole."""
@@ -65,7 +65,7 @@ class Incoming(SynchronousTestCase):
 
     @given(st.lists(st.integers(0, 6000), max_size=6), st.none() | st.integers(1, 900))
     def test_any_split(self, sizes: list[int], chunk: int | None) -> None:
-        """Whatever the sizes, and wherever the stream is cut, the octets are the same."""
+        """With any sizes and cuts the octets are the same."""
         joined = pair(chunk)
         bodies = [bytes([65 + number]) * size for number, size in enumerate(sizes)]
         for number, body in enumerate(bodies):
@@ -87,7 +87,7 @@ class Incoming(SynchronousTestCase):
         self.assertEqual([len(one.payload) for one in joined.received()], [5000])
 
     def test_window_is_the_brake(self) -> None:
-        """What is not taken closes the window; taking it opens it again."""
+        """Octets not taken close the window; taking them opens it again."""
         joined = pair(server={"part_window": 8 * FRAME, "incoming_window": 64})
         joined.sender.send((bytes(100_000),), b"l")
         joined.run()
@@ -116,7 +116,7 @@ class Incoming(SynchronousTestCase):
         self.assertEqual(of_type(joined.server_events, SessionEnded), [])
 
     def test_window_violation(self) -> None:
-        """What was granted before the window became smaller is good; more is not."""
+        """Octets granted before the window became smaller are valid; more are not."""
         peer = Peer(
             Connection(
                 settings(part_from=1000, max_frame_size=FRAME, incoming_window=16, part_window=1024)
@@ -174,7 +174,7 @@ class Incoming(SynchronousTestCase):
             self.assertEqual(received.deliveries[0].payload, b"whole")
 
     def test_settled_early(self) -> None:
-        """What we have refused is not reported any further."""
+        """A refused delivery is not reported any further."""
         joined = pair()
         outgoing = joined.sender.send_parts(9000, b"l")
         outgoing.append([bytes(4000)])
@@ -223,7 +223,7 @@ class Incoming(SynchronousTestCase):
 
 
 class Outgoing(SynchronousTestCase):
-    """What the sender does."""
+    """The sender's frames."""
 
     def test_parts_of_any_size(self) -> None:
         """Parts are joined and cut so that frames are full."""
@@ -270,7 +270,7 @@ class Outgoing(SynchronousTestCase):
         self.assertGreater(joined.sender.sendable, 0)
 
     def test_waits_for_the_window(self) -> None:
-        """What does not fit waits, and is clear once it has gone; others take turns with it."""
+        """A delivery that does not fit waits, and is clear later; others take turns with it."""
         joined = pair(server={"incoming_window": 4, "part_window": 2 * FRAME})
         outgoing = joined.sender.send_parts(60_000, b"l")
         outgoing.append([bytes(6000)])

@@ -71,7 +71,7 @@ class PlainDecoderTests(SynchronousTestCase):
             self.assertEqual(end, len(octets) // 2)
 
     def test_refused(self) -> None:
-        """What the standard does not allow is an error, and so is what breaks off."""
+        """Encodings that the standard forbids are errors, and so are truncated ones."""
         for octets in (
             *("5602", "3f", "a20161", "c003014040", "c1020140", "a10561", "70000000"),
             *("e1020143", "00", "d201" * 4),
@@ -96,7 +96,7 @@ class PlainDecoderTests(SynchronousTestCase):
     @given(_VALUES)
     @hypothesis_settings(max_examples=200, deadline=None)
     def test_as_proton_writes(self, value: object) -> None:
-        """What Proton encodes is decoded to what it was made of."""
+        """Values encoded by Proton decode to the originals."""
         data = Data()
         data.put_object(value)
         self.assertEqual(decode_all(bytes(data.encode())), [value])

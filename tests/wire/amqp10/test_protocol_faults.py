@@ -471,7 +471,7 @@ class Table(SynchronousTestCase):
         self.assert_fault(peer, SESSION, "resource-limit-exceeded", "links")
 
     def test_fault_after_good_frames(self) -> None:
-        """What came before the fault in the same read is reported, and settled before the end."""
+        """Input before the fault in the same read is reported, and settled before the end."""
         peer = self.prepared()
         peer.chunk = None
         peer.write(frame(transfer(0), b"x"), b"\xff" * 8)
@@ -500,7 +500,7 @@ class Table(SynchronousTestCase):
         self.assertEqual(len(of_type(peer.events, DeliveriesReceived)), 1)
 
     def test_in_flight_after_detach(self) -> None:
-        """What was on its way when we detached with an error is dropped without a word."""
+        """Frames on their way when we detached with an error are dropped without a word."""
         peer = self.prepared()
         peer.write(b"".join(frame(transfer(number)) for number in range(6)))
         peer.read()
@@ -549,7 +549,7 @@ class StateTables(SynchronousTestCase):
         self.assertEqual(sources, set(LinkStateName) - {LinkStateName.DONE})
 
     def test_sides_are_symmetric(self) -> None:
-        """What we may do the peer may do: the table is its own mirror."""
+        """The peer may do all that we may: the table is its own mirror."""
         mirror = {
             LinkStateName.OPENING: LinkStateName.OFFERED,
             LinkStateName.OFFERED: LinkStateName.OPENING,
@@ -668,7 +668,7 @@ def busy(peer: Peer) -> Any:
 
 
 class Arbitrary(SynchronousTestCase):
-    """Whatever comes in, the engine neither raises nor grows nor lingers."""
+    """With any input the engine neither raises nor grows nor lingers."""
 
     def assert_ends(self, peer: Peer) -> None:
         """Every connection ends within its deadlines when nothing more comes."""

@@ -153,7 +153,7 @@ class TwoEnginesByteByByte(TwoEngines):
 
 
 class ServerSide(SynchronousTestCase):
-    """What clients may do, and may not."""
+    """Frames allowed to clients, and others."""
 
     chunk: int | None = None
 
@@ -183,7 +183,7 @@ class ServerSide(SynchronousTestCase):
         self.assertTrue(data.endswith(AMQP))
 
     def test_held_input_is_bounded(self) -> None:
-        """What is sent ahead while a password is verified is bounded."""
+        """Input during the verification of a password is bounded."""
         peer = self.peer("PLAIN")
         peer.chunk = None
         peer.write(
@@ -255,7 +255,7 @@ class ServerSideByteByByte(ServerSide):
 
 
 class ClientSide(SynchronousTestCase):
-    """What servers may do, and may not."""
+    """Frames allowed to servers, and others."""
 
     def peer(self, client: Any) -> Peer:
         peer = Peer(Connection(settings("client", hostname="b.example"), sasl_client=client))

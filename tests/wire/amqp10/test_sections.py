@@ -170,7 +170,7 @@ class LocateTests(SynchronousTestCase):
                     self.assertRaises(DecodeError, locate, one + other)
 
     def test_broken(self) -> None:
-        """What is no section, or has not its type, is refused."""
+        """An unknown section, or one of a wrong type, is refused."""
         for octets in (
             "00",
             "0053",

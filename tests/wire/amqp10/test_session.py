@@ -236,7 +236,7 @@ class Windows(_Case):
         self.assertEqual(of_type(events, SessionFlowed)[0].session, peer.engine.sessions[0])
 
     def test_dropped_from_the_queue(self) -> None:
-        """What waited on a detached link is dropped and leaves no gap in the delivery-ids."""
+        """Deliveries of a detached link are dropped and leave no gap in the delivery-ids."""
         peer = Peer(Connection(settings()), self.chunk).opened().begun(incoming_window=1)
         first = peer.attached("receiver")
         second = peer.attached("receiver", 1, name="second")
@@ -379,7 +379,7 @@ class Dispositions(_Case):
         self.assertEqual(len(updated.deliveries), 1)
 
     def test_after_settlement(self) -> None:
-        """What is said after the settlement is ignored."""
+        """Dispositions after the settlement are ignored."""
         pair = Pair(self.chunk)
         pair.sender.send([b"x"], b"t")
         pair.run()

@@ -99,7 +99,7 @@ class TableTests(SynchronousTestCase):
             transfer.setled = True
 
     def test_defaults_stand_in_a_new_object(self) -> None:
-        """What is not given has the default of the standard."""
+        """A missing field has the default of the standard."""
         opened = spec.Open(container_id="a")
         self.assertEqual((opened.max_frame_size, opened.channel_max), (4294967295, 65535))
         self.assertEqual(opened.offered_capabilities, ())

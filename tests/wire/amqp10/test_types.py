@@ -26,7 +26,7 @@ class TypesTests(SynchronousTestCase):
         self.assertEqual(repr(Array(0x50, [1])), "Array(0x50, (1,))")
 
     def test_float_is_rounded_when_made(self) -> None:
-        """What is held is what the wire can carry."""
+        """Held values are those that the wire can carry."""
         self.assertNotEqual(Float(0.1), 0.1)
         self.assertEqual(Float(Float(0.1)), Float(0.1))
         self.assertRaises(OverflowError, Float, 1e300)

@@ -63,7 +63,7 @@ class BudgetTests(SynchronousTestCase):
         self.assertEqual([len(buffer.frames(input_cost.CUT)) for _ in range(8)], [1] * 8)
 
     def test_after_a_fault(self) -> None:
-        """What comes behind it is dropped and counted; at a bound nothing is waited for."""
+        """Input behind it is dropped and counted; at a bound nothing is waited for."""
         self.take(b"\0\0\0\1 no frame", None)
         self.engine.data_to_send()
         before, piece = self.engine.work, bytes(input_cost.MOST_UNHEARD // 4)
@@ -77,7 +77,7 @@ class BudgetTests(SynchronousTestCase):
         self.assertTrue(self.engine.is_closed)
 
     def test_without_a_budget(self) -> None:
-        """What is read is one batch."""
+        """One read is one batch."""
         self.peer.send(attach())
         self.peer.events[-1].link.flow(3000)  # type: ignore[union-attr]
         data = b"".join(frame(transfer(each), b"x") for each in range(3000))
@@ -135,7 +135,7 @@ class BudgetTests(SynchronousTestCase):
         self.assertEqual([len(each) for each in self.rounds(data, 0)], [1, 1, 1])
 
     def test_part_of_a_frame_is_no_input(self) -> None:
-        """What has not come as a whole does not ask for another turn."""
+        """An incomplete frame does not ask for another turn."""
         data = frame(flow(echo=True))
         self.take(data + data[:-1], 1)
         self.assertFalse(self.engine.has_input)
@@ -231,7 +231,7 @@ class FruitlessTests(SynchronousTestCase):
         self.assertIsNone(self.closing())
 
     def test_deliveries_make_good(self) -> None:
-        """Who sends messages may say as much besides as it likes to."""
+        """Beside messages any number of other frames may be sent."""
         self.peer.send(attach())
         self.peer.events[-1].link.flow(5000)  # type: ignore[union-attr]
         for each in range(3000):
