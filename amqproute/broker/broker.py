@@ -36,6 +36,7 @@ from amqproute.broker.exchanges.topology_record import TOPOLOGY_NOTES, topology_
 from amqproute.broker.fair_shares import FairShares
 from amqproute.broker.hosted_queues import HostedQueues, HostQueues
 from amqproute.broker.lifetime_policy import LifetimePolicy
+from amqproute.broker.name_table import NameTable
 from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.node_deletion import NodeDeletion
@@ -81,7 +82,7 @@ class Broker:
 
     Args:
         store: the `IStore`.
-        clock: the clock for timers of the nodes.
+        clock: for timers of the nodes.
         now_ms: the wall clock, ms since the epoch.
         new_name: makes an unguessable name for a dynamic node (A-06).
         budget: memory that all queues share.
@@ -131,8 +132,8 @@ class Broker:
         self.recent = RecentCounts(clock.seconds)
         self.accounts = SenderQuotas(self.begin)
         self.nodes = HostedQueues()
-        self.internal: dict[str, Queue] = {}
-        self.topics: dict[str, Topic] = {}
+        self.internal: NameTable[Queue] = NameTable()
+        self.topics: NameTable[Topic] = NameTable()
         self.bindings: dict[BindingDeclaration, Binding] = {}
         self.aliases: dict[str, str] = {}
         self.services: dict[str, Any] = {}
@@ -167,7 +168,7 @@ class Broker:
 
     @property
     def context(self) -> NodeContext:
-        """Context shared by all nodes, with the counters of former nodes."""
+        """What all nodes share, counters of former nodes among it."""
         return self._context
 
     # -- virtual hosts -------------------------------------------------------------------------
@@ -255,7 +256,7 @@ class Broker:
 
     @property
     def staging(self) -> IStaging:
-        """Contents that clients send in parts before publishing. See `IStore.staging`."""
+        """What clients send in parts before they publish it. See `IStore.staging`."""
         staging: IStaging = self._store.staging
         return staging
 
@@ -417,7 +418,7 @@ class Broker:
         """Remove entries from their queues that the store has found damaged.
 
         Args:
-            key: the key of their line.
+            key: of their line.
             damages: the findings.
         """
         rows = queue_of_key(key)
@@ -437,8 +438,8 @@ class Broker:
         """Move rows that belong to no queue here into the store's quarantine.
 
         Args:
-            key: the key of their line.
-            rows: the rows as the store returned them.
+            key: of their line.
+            rows: as the store returned them.
             why: the reason for the log.
         """
         place = queue_of_key(key)

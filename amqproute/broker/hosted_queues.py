@@ -7,15 +7,16 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from amqproute.address import in_host, split_host
+from amqproute.broker.name_table import NameTable
 from amqproute.broker.queue import Queue
 
 __all__ = ["HostQueues", "HostedQueues"]
 
 
-class HostedQueues(dict[str, Queue]):
+class HostedQueues(NameTable[Queue]):
     """All queues that clients can address, by their names within the broker.
 
-    Queues come and go by assignment and ``del`` only, so that `of` has the same ones.
+    `of` follows what comes and goes.
     """
 
     def __init__(self) -> None:
@@ -52,7 +53,7 @@ class HostQueues:
     """The queues of one virtual host, as its bindings know them; see `topology.QueueDirectory`.
 
     Args:
-        queues: the queues of the broker.
+        queues: of the broker.
         dynamic: names of those that are gone after a restart.
         host: the virtual host.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Context shared by all nodes of a broker."""
+"""What all nodes of a broker share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from twisted.logger import Logger
 
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.delivery_stages import DeliveryStages
+from amqproute.broker.name_table import NameTable
 from amqproute.broker.node_limits import MemoryBudget
 from amqproute.broker.queue_counters import QueueCounters
 from amqproute.broker.sender_quotas import SenderQuotas
 from amqproute.broker.topic_state import TopicCounters
-from amqproute.interfaces import IJournal, IStore
+from amqproute.interfaces import IJournal, INode, IStore
 
 __all__ = ["NodeContext"]
 
@@ -25,17 +26,18 @@ class NodeContext:
     """The surroundings of a node.
 
     Attributes:
-        store: the store of durable messages.
-        clock: schedules timers and turns of the reactor.
+        store: what is durable.
+        clock: for timers and turns of the reactor.
         now_ms: the wall clock, ms since the epoch.
         begin: makes a `Batch`, for what a node does on its own account.
-        journal: records the fate of entries.
-        log: the log of all nodes.
+        journal: where it is noted what becomes of entries.
+        log: of all nodes.
         budget: memory that all queues share.
         quotas: who is charged for what entries occupy.
         stages: durations of the stages of messages, of all nodes.
         ended: counters of queues that have been deleted, so that totals never shrink.
         ended_topics: likewise of topics.
+        subscriptions: the queues of all durable subscriptions, by their names.
     """
 
     store: IStore
@@ -49,3 +51,4 @@ class NodeContext:
     stages: DeliveryStages = field(init=False, default_factory=DeliveryStages)
     ended: QueueCounters = field(init=False, default_factory=QueueCounters)
     ended_topics: TopicCounters = field(init=False, default_factory=TopicCounters)
+    subscriptions: NameTable[INode] = field(init=False, default_factory=NameTable)

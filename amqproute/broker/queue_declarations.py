@@ -77,7 +77,7 @@ class QueueRegistry(Protocol):
             It fires with the queue when that is on the disk, or fails with `StoreError`.
 
         Raises:
-            TopologyFault: the declaration is refused.
+            TopologyFault: it cannot be.
         """
 
     def remove_queue(self, name: str, owner: str) -> Deferred[None]:
@@ -87,7 +87,7 @@ class QueueRegistry(Protocol):
             It fires when that is on the disk, or fails with `StoreError`.
 
         Raises:
-            TopologyFault: the deletion is refused.
+            TopologyFault: it may not go.
         """
 
     def links_gone(self) -> None:
@@ -99,9 +99,9 @@ class _Transient:
     """A queue that is gone after a restart.
 
     Attributes:
-        declaration: the declaration of the queue.
+        declaration: of it.
         owner: who declared it.
-        connection: the owner of an exclusive queue; otherwise None.
+        connection: to which it belongs, if it is exclusive; else None.
     """
 
     declaration: QueueDeclaration
@@ -114,7 +114,7 @@ class _Expiry:
     """The time after which a queue ends that nobody uses.
 
     Attributes:
-        ms: the time without use, milliseconds.
+        ms: how long that is.
         alarm: goes off then.
     """
 
@@ -128,9 +128,9 @@ class QueueDeclarations:
     Args:
         broker: its nodes.
         registry: makes and deletes what is durable, by names within the broker.
-        clock: schedules the ends of ``x-expires``.
+        clock: for ``x-expires``.
         host: the virtual host; empty for ``/``.
-        shares: counts of transient queues over all virtual hosts; None if there is only one.
+        shares: how many transient queues of all virtual hosts who has; None if there is but one.
     """
 
     log = Logger()
@@ -164,7 +164,7 @@ class QueueDeclarations:
         """Return what a queue is called within the broker."""
         return in_host(self._host, name)
 
-    # -- look-ups --------------------------------------------------------------------------------
+    # -- what there is -------------------------------------------------------------------------
 
     def queue(self, name: str, connection: Hashable) -> Queue:
         """Return a queue that a connection may use.
@@ -196,7 +196,7 @@ class QueueDeclarations:
         return kind == QueueKind.QUORUM.value or "x-delivery-limit" in arguments
 
     def declaration(self, name: str) -> QueueDeclaration:
-        """Return the declaration of a queue, whichever client made it.
+        """Return a queue as it was declared, whoever did.
 
         Raises:
             TopologyFault: there is none.
@@ -221,11 +221,11 @@ class QueueDeclarations:
         owner: str = "",
         lenient: bool = False,
     ) -> Deferred[Queue]:
-        """Create a queue, or check that the existing one is equal (09-QUEUE-06).
+        """Make a queue, or check that there is an equal one (09-QUEUE-06).
 
         Args:
-            asked: the declaration, with a name.
-            connection: the owner, if the queue is exclusive.
+            asked: what is declared, with a name.
+            connection: for which, if it is exclusive.
             owner: who asks, as access rules write it; empty for the operator.
             lenient: the client speaks 0-9: see `check_queue_redeclared` and `check_queue_name`.
 
@@ -233,7 +233,7 @@ class QueueDeclarations:
             It fires with the queue when that is on the disk, or fails with `StoreError`.
 
         Raises:
-            TopologyFault: the declaration is refused.
+            TopologyFault: it cannot be.
         """
         name = asked.name
         self._end_lost(name)
@@ -336,7 +336,7 @@ class QueueDeclarations:
             with `StoreError`.
 
         Raises:
-            TopologyFault: the deletion is refused.
+            TopologyFault: it may not go.
         """
         queue = self.queue(name, connection)
         if if_unused and queue.consumers:
@@ -418,7 +418,7 @@ class QueueDeclarations:
         """Make the queue of a reply address, which counts as a transient one of its owner.
 
         Args:
-            name: the name of the address; see `reply_addresses`.
+            name: of the address; see `reply_addresses`.
             owner: who asks, as access rules write it.
 
         Raises:
@@ -547,7 +547,7 @@ class HostedDeclarations:
     Args:
         broker: its nodes.
         registry: makes and deletes what is durable.
-        clock: schedules the ends of ``x-expires``.
+        clock: for ``x-expires``.
     """
 
     def __init__(self, broker: Broker, registry: QueueRegistry, clock: IReactorTime) -> None:

@@ -124,6 +124,7 @@ class Topic:
         self._clock = context.clock
         self._begin = context.begin
         self._ended = context.ended_topics
+        self._all_durable = context.subscriptions
         self._make_queue = make_queue
         self._log = context.log
         self._subscriptions: SubjectTable[Subscription] = SubjectTable()
@@ -506,6 +507,7 @@ class Topic:
 
     def _enter(self, subscription: DurableSubscription) -> None:
         self.durable[subscription.definition.key] = subscription
+        self._all_durable[subscription.queue.name] = subscription.queue
         self.add_outlet(subscription)
 
     def recovered(self, definition: Definition) -> None:
@@ -530,6 +532,7 @@ class Topic:
         if self.durable.get(key) is not subscription:
             return
         del self.durable[key]
+        self._all_durable.pop(subscription.queue.name, None)
         self.remove_outlet(subscription)
         self._leaving[key] = []
         batch = self._begin()

@@ -16,11 +16,11 @@ class BranchMonitor:
     """A line in the log, again and again, while there are old prepared branches.
 
     Args:
-        clock: the clock of the timer.
+        clock: for the timer.
         now_ms: the wall clock, ms since the epoch.
         seconds: older ones are told of, and again after that time.
         waiting: the prepared branches.
-        log: gets the warnings.
+        log: where it is told.
     """
 
     def __init__(

@@ -19,6 +19,7 @@ from amqproute.relay.diagnosis import why
 from amqproute.relay.relay import Relay
 from amqproute.routing.table import Router
 from amqproute.services import dns_flush, relay_commands, xa_node
+from amqproute.services.entity_names import EntityNames, EntityTable
 from amqproute.services.management_node import MANAGEMENT, ManagementService
 from amqproute.services.message_requeue import RequeueCommand
 from amqproute.services.relay_messages import RelayMessages
@@ -54,6 +55,7 @@ def offer_relay_operations(
         "peer",
         lambda: [peer_row(each, relay.holds) for each in relay.destinations.values()],
         lambda: [(name, peer) for name in relay.destinations],
+        EntityNames(EntityTable(lambda: relay.destinations.order, peer, has_hosts=False)),
     )
 
 

@@ -90,7 +90,7 @@ class HopPlaces(NamedTuple):
     """The places of a hop.
 
     Attributes:
-        candidates: the candidates, in order of preference.
+        candidates: in order of preference.
         attempts: how they were found, one line each.
         ttl: seconds for which this holds; None for ever.
     """
@@ -121,7 +121,7 @@ class ConnectAgent:
         resolver: locates domains.
         connector: connects and verifies.
         identity: this container as peers see it.
-        clock: the clock for deadlines.
+        clock: for deadlines.
         now_ms: the wall clock.
         attempt_seconds: time limit for one candidate, up to the attached link.
         decisions: receives the result of each look-up; may be None.

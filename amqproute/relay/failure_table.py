@@ -36,7 +36,7 @@ from amqproute import conditions
 
 
 class FailureScope(enum.Enum):
-    """Scope of a failure."""
+    """How far a failure reaches."""
 
     MESSAGE = "message"
     LINK = "link"

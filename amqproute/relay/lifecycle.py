@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 EMPTY_SECONDS: Final = 1.0
-"""Time for which a destination without messages and connection is kept."""
+"""How long a destination without messages and connection is kept for another message."""
 UNSURE_SECONDS: Final = 30.0
 """The same if the store fails."""
 CONTACT_SECONDS: Final = 2.0
@@ -81,7 +81,7 @@ NOTHING: Final[Steps] = ()
 
 
 class WaitChoice(enum.Enum):
-    """Consequence of a failed attempt."""
+    """What follows a failed attempt."""
 
     GIVE_UP = "give up"
     """It is proved that the hop does not exist: return its messages."""
@@ -92,7 +92,7 @@ class WaitChoice(enum.Enum):
 
 
 class SessionEnd(enum.Enum):
-    """End of a session."""
+    """How a session has ended."""
 
     STOPPED = "stopped"
     """The daemon stops."""

@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.broker.broker import Broker
+from amqproute.broker.name_table import NameTable
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.errors import NotFound, ResolveError, ResourceLimitExceeded, Unresolved
@@ -68,12 +69,12 @@ class Relay:
         routes: the routes in force.
         environment: clocks and randomness.
         terms: see `RelayTerms`.
-        limits: the limits of each relay queue; its ttl is the maximum lifetime of a message here.
+        limits: of each relay queue; its ttl is the maximum lifetime of a message here.
 
     Attributes:
         destinations: by the keys of their hops.
         dead_letter_name: the node for messages that cannot be returned, or None.
-        holds: the holds of operators.
+        holds: of operators.
         former: counters of hops that have no destination now.
     """
 
@@ -88,7 +89,7 @@ class Relay:
         terms: RelayTerms,
         limits: QueueLimits,
     ) -> None:
-        self.destinations: dict[str, Destination] = {}
+        self.destinations: NameTable[Destination] = NameTable()
         self.dead_letter_name: str | None = None
         self._broker = broker
         self._agent = agent
@@ -138,8 +139,8 @@ class Relay:
         """Create the destinations that have a backlog in the store, with their back-off.
 
         Args:
-            notes: the notes of destinations.
-            holds: the holds of an earlier run.
+            notes: of destinations.
+            holds: of an earlier run.
             last_hold: id of the last hold.
         """
         waiting = self._broker.recovered_nodes.messages

@@ -231,6 +231,27 @@ class ExchangeCommands:
         facts = {"name": command.name, "exchanges": gone}
         return CommandResult(GONE, "deleted", facts)
 
+    def bindings_with(self, wanted: Mapping[str, str]) -> list[Row] | None:
+        """See `management_node.NarrowRows`: the bindings of one source, or to one target."""
+        ends = [each for each in ("source", "target") if each in wanted]
+        if not ends:
+            return None
+        host, local = split_host(wanted[ends[0]])
+        topology = self._broker.topologies.get(host)
+        if topology is None:
+            return []
+        graph = topology.graph
+        found: Iterable[ExchangeBinding]
+        if ends[0] == "source":
+            found = graph.bindings_from(local) if local in graph else ()
+        else:
+            found = [
+                each
+                for kind in TargetKind
+                for each in graph.bindings_to(BindingTarget(kind, local))
+            ]
+        return [self._binding_row(topology, each) for each in found]
+
     def binding_rows(self) -> Iterable[Row]:
         """All bindings, by their exchanges."""
         for topology in self._topologies():

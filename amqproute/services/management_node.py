@@ -61,7 +61,7 @@ of its reply. A query without room has the status 507.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -98,7 +98,8 @@ from amqproute.services.command_schema import (
     read_map,
 )
 from amqproute.services.command_schema import OPERATIONS as COMMANDS
-from amqproute.services.entity_pages import EntityQuery, make_page
+from amqproute.services.entity_names import EntityNames
+from amqproute.services.entity_pages import EntityQuery, make_named_page, make_page
 from amqproute.services.exchange_entity import ExchangeCommands
 from amqproute.services.host_scope import VIRTUAL_HOST, asked_host, within_host
 from amqproute.services.management_protocol import (
@@ -220,14 +221,17 @@ class EntityType:
         rows: returns the present entities: attribute to value, all encodable; each has ``name``.
         index: for types with many entities, their names in the order of `rows`, with a function for
             the row of each, which raises `KeyError` once it is gone; None if `rows` is as good.
-        host_of: the label of the virtual host of an entity in the index, by its name; None without
-            one.
+        host_of: the label of the virtual host of an entity in the index, by its name; None if the
+            rows have to tell.
+        names: the same names in their own order, where their owners keep it: then a part of a list
+            costs what it shows.
     """
 
     name: str
     rows: Rows
     index: Index | None = None
-    host_of: Callable[[str], str | None] = lambda _: None
+    host_of: Callable[[str], str | None] | None = None
+    names: EntityNames | None = None
 
     def page(self, offset: int, count: int, host: str | None = None) -> tuple[list[Row], int]:
         """Return a page of rows, and the total number.
@@ -237,13 +241,21 @@ class EntityType:
             count: of rows.
             host: the label of a virtual host, to leave out others; None for all.
         """
-        if self.index is None:
+        index = self.index_for(host)
+        if index is None:
             rows = list(self.in_host(host))
             return rows[offset : offset + count], len(rows)
-        index = self.index()
-        if host is not None:
-            index = [each for each in index if self.host_of(each[0]) == host]
         return [make(name) for name, make in index[offset : offset + count]], len(index)
+
+    def index_for(self, host: str | None) -> Sequence[tuple[str, Callable[[str], Row]]] | None:
+        """Return the index, of a virtual host if one is given; None if rows have to be made."""
+        if self.index is None or (host is not None and self.host_of is None):
+            return None
+        index = self.index()
+        if host is None or self.host_of is None:
+            return index
+        host_of = self.host_of
+        return [each for each in index if host_of(each[0]) == host]
 
     def in_host(self, host: str | None) -> Iterator[Row]:
         """Iterate over the rows of a virtual host; of all with None."""
@@ -251,9 +263,22 @@ class EntityType:
 
     def find(self, name: str) -> Row | None:
         """Return the row of the first entity with a name; None without one."""
+        if self.names is not None:
+            try:
+                return self.names.row(name)
+            except KeyError:
+                return None
         if self.index is None:
             return next((row for row in self.rows() if row["name"] == name), None)
         return next((make(each) for each, make in self.index() if each == name), None)
+
+
+NarrowRows = Callable[[Mapping[str, str]], Iterable[Row] | None]
+"""Returns the rows that may have wanted attributes, as text; None if it does not know them."""
+
+
+def _not_narrowed(wanted: Mapping[str, str]) -> None:
+    return None
 
 
 Operation = Callable[[ManagementRequest], "ManagementReply | Deferred[ManagementReply]"]
@@ -300,6 +325,7 @@ class ManagementService:
         self._inventory = inventory
         self._close_link = close_link
         self._types: dict[str, EntityType] = {}
+        self._narrowed: dict[str, NarrowRows] = {}
         self.operations: dict[str, Operation] = {
             "QUERY": self._query,
             "READ": self._read,
@@ -315,22 +341,29 @@ class ManagementService:
             self._does |= {(name, "node"): self._moving.later for name in ("MOVE", "COPY")}
         overview = self._overview = ManagementRows(broker, inventory, now_ms, destinations, links)
         self.register(
-            EntityType("queue", overview.queues, overview.queue_index, virtual_host_of_queue)
+            EntityType(
+                "queue",
+                overview.queues,
+                overview.queue_index,
+                virtual_host_of_queue,
+                overview.queue_names(),
+            )
         )
-        self.show("topic", overview.topics)
+        self.show("topic", overview.topics, names=overview.topic_names())
         self.show("relay-queue", overview.relay_queues)
         self.show("binding", overview.bindings)
         self.show("link", overview.links)
         exchanges = ExchangeCommands(broker)
         self.show("exchange", exchanges.rows)
         self.show("exchange-binding", exchanges.binding_rows)
+        self.narrow("exchange-binding", exchanges.bindings_with)
         self.show("alias", overview.aliases)
         if inventory is not None:
             routes = RouteCommands(inventory)
             self.show("route", routes.rows, routes.index)
             for kind in inventory.policies:
                 self.show(kind, PolicyCommands(inventory, kind).rows)
-        self.show("shape", overview.shapes, overview.shape_index)
+        self.show("shape", overview.shapes, overview.shape_index, overview.shape_names())
         self.show("connection", connections)
 
     def __repr__(self) -> str:
@@ -340,13 +373,28 @@ class ManagementService:
         """Make a kind of thing known; one of the same name is replaced."""
         self._types[entity_type.name] = entity_type
 
-    def show(self, name: str, rows: Rows, index: Index | None = None) -> None:
+    def show(
+        self,
+        name: str,
+        rows: Rows,
+        index: Index | None = None,
+        names: EntityNames | None = None,
+    ) -> None:
         """Give the rows of an entity type of the table.
 
         Raises:
             KeyError: `management_table` has no such type.
         """
-        self.register(EntityType(ENTITIES[name].name, rows, index))
+        self.register(EntityType(ENTITIES[name].name, rows, index, names=names))
+
+    def narrow(self, name: str, rows: NarrowRows) -> None:
+        """Have lists of an entity type that attributes restrict make fewer rows.
+
+        Args:
+            name: of the type.
+            rows: returns the rows that may fit wanted attributes; None if it cannot restrict them.
+        """
+        self._narrowed[name] = rows
 
     def offer(self, name: str, function: Operation) -> None:
         """Add the function for an operation of the table, with the right that it needs.
@@ -443,11 +491,15 @@ class ManagementService:
                 asked_host({VIRTUAL_HOST: query.host}, self._broker.has_host)
             except CommandRefused as refused:
                 return ManagementReply.of(refused.status, refused.words, {"field": VIRTUAL_HOST})
-        index = None if found.index is None else found.index()
+        clock, shown = self._broker.clock, self._with_options
         try:
-            page = await make_page(
-                self._broker.clock, index, found.rows, self._with_options, query, found.host_of
-            )
+            if found.names is not None:
+                page = await make_named_page(clock, found.names, shown, query)
+            else:
+                narrowed = self._narrowed.get(kind, _not_narrowed)(query.wanted)
+                index = None if narrowed is not None else found.index_for(query.host)
+                rows = found.rows if narrowed is None else partial(iter, narrowed)
+                page = await make_page(clock, index, rows, shown, query)
         except ValueError as error:
             return ManagementReply.of(BAD_REQUEST, str(error), {"field": "cursor"})
         facts = {"items": page.rows, "next": page.cursor or None, "total": page.total}
@@ -484,7 +536,10 @@ class ManagementService:
         if found is None:
             return ManagementReply.of(NOT_IMPLEMENTED, f"there is no type {kind!r} at this broker")
         wanted = set(names)
-        if found.index is None:
+        if found.names is not None:
+            known = found.names.row
+            rows = list(_rows_there([(name, known) for name in dict.fromkeys(names)]))
+        elif found.index is None:
             rows = [row for row in found.rows() if row["name"] in wanted]
         else:
             rows = list(_rows_there([each for each in found.index() if each[0] in wanted]))

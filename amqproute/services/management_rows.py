@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Final
 
 from amqproute.address import host_label, host_of
@@ -13,6 +12,7 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import PREFIX as SUBSCRIPTION_PREFIX
 from amqproute.broker.topic import Topic
+from amqproute.services.entity_names import EntityNames, EntityTable
 from amqproute.services.exchange_entity import argument_text, policy_names, term_facts
 from amqproute.services.node_changes import NodeChanges
 from amqproute.values import RELAY_PREFIX
@@ -71,16 +71,28 @@ class ManagementRows:
         """
         broker = self._broker
         index: list[tuple[str, Callable[[str], Row]]] = [
-            (name, self._node_row) for name in sorted(broker.nodes)
+            (name, self._node_row) for name in broker.nodes.order
         ]
-        for name, topic in sorted(broker.topics.items()):
+        for name in broker.topics.order:
             index.append((name, self._topic_row_here))
-            host = host_of(name)
-            for _, subscription in sorted(topic.durable.items()):
-                queue = subscription.queue
-                index.append((queue.name, partial(self._subscription_row, host, queue)))
-        index += [(name, self._relay_row) for name in sorted(broker.internal)]
+            for _, subscription in sorted(broker.topics[name].durable.items()):
+                index.append((subscription.queue.name, self._subscription_row))
+        index += [(name, self._relay_row) for name in broker.internal.order]
         return index
+
+    def queue_names(self) -> EntityNames:
+        """Return the names of `queues`."""
+        broker = self._broker
+        return EntityNames(
+            EntityTable(lambda: broker.nodes.order, self._node_row),
+            EntityTable(lambda: broker.topics.order, self._topic_row_here),
+            EntityTable(
+                lambda: broker.context.subscriptions.order,
+                self._subscription_row,
+                SUBSCRIPTION_PREFIX,
+            ),
+            EntityTable(lambda: broker.internal.order, self._relay_row, has_hosts=False),
+        )
 
     def _node_row(self, name: str) -> Row:
         kind = "dynamic" if name in self._broker.dynamic else "node"
@@ -97,17 +109,33 @@ class ManagementRows:
     def _topic_row_here(self, name: str) -> Row:
         return self._topic_row(self._broker.topics[name]) | self._origin(name)
 
-    def _subscription_row(self, host: str, queue: Queue, name: str) -> Row:
-        row = self._queue_row(queue, "queue", "subscription")
-        return {**row, "virtual-host": host_label(host)}
+    def _subscription_row(self, name: str) -> Row:
+        row = self._queue_row(self._subscription(name), "queue", "subscription")
+        return {**row, "virtual-host": virtual_host_of_queue(name)}
+
+    def _subscription(self, name: str) -> Queue:
+        """Return the queue of a durable subscription.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        queue = self._broker.context.subscriptions[name]
+        assert isinstance(queue, Queue)
+        return queue
 
     def _relay_row(self, name: str) -> Row:
         return self._queue_row(self._broker.internal[name], "queue", "relay")
 
     def topics(self) -> Iterable[Row]:
         """Topics only."""
-        for name, topic in sorted(self._broker.topics.items()):
-            yield {**self._topic_row(topic), "type": "topic"} | self._origin(name)
+        return (self._topic_alone(name) for name in self._broker.topics.order)
+
+    def _topic_alone(self, name: str) -> Row:
+        return {**self._topic_row(self._broker.topics[name]), "type": "topic"} | self._origin(name)
+
+    def topic_names(self) -> EntityNames:
+        """Return the names of `topics`."""
+        return EntityNames(EntityTable(lambda: self._broker.topics.order, self._topic_alone))
 
     def details(self, name: str) -> dict[str, object]:
         """Return the attributes for a READ of a node in addition to its row."""
@@ -185,8 +213,8 @@ class ManagementRows:
     def relay_queues(self) -> Iterable[Row]:
         """Queues to other domains, with the state of their destination."""
         states = {row.get("queue"): row for row in self._destinations()}
-        for name, queue in sorted(self._broker.internal.items()):
-            row = self._queue_row(queue, "relay-queue", "relay")
+        for name in self._broker.internal.order:
+            row = self._queue_row(self._broker.internal[name], "relay-queue", "relay")
             for key, value in states.get(name, {}).items():
                 if key not in ("queue", "name"):
                     row[f"peer-{key}" if key in row else key] = value
@@ -204,21 +232,37 @@ class ManagementRows:
         """Return the names of `shapes`, in the same order, with a function for the row of each."""
         broker = self._broker
         index: list[tuple[str, Callable[[str], Row]]] = [
-            (name, partial(self._shape_row, "node", host_label(host_of(name)), queue))
-            for name, queue in sorted(broker.nodes.items())
+            (name, self._node_shape) for name in broker.nodes.order
         ]
-        for name, topic in sorted(broker.topics.items()):
-            host = host_label(host_of(name))
-            for _, each in sorted(topic.durable.items()):
-                make = partial(self._shape_row, "subscription", host, each.queue)
-                index.append((each.queue.name, make))
-        index += [
-            (queue.name, partial(self._shape_row, "relay", None, queue))
-            for _, queue in sorted(broker.internal.items())
-        ]
+        for name in broker.topics.order:
+            for _, each in sorted(broker.topics[name].durable.items()):
+                index.append((each.queue.name, self._subscription_shape))
+        index += [(name, self._relay_shape) for name in broker.internal.order]
         return index
 
-    def _shape_row(self, kind: str, host: str | None, queue: Queue, name: str) -> Row:
+    def shape_names(self) -> EntityNames:
+        """Return the names of `shapes`."""
+        broker = self._broker
+        return EntityNames(
+            EntityTable(lambda: broker.nodes.order, self._node_shape),
+            EntityTable(
+                lambda: broker.context.subscriptions.order,
+                self._subscription_shape,
+                SUBSCRIPTION_PREFIX,
+            ),
+            EntityTable(lambda: broker.internal.order, self._relay_shape, has_hosts=False),
+        )
+
+    def _node_shape(self, name: str) -> Row:
+        return self._shape_row("node", name, self._broker.nodes[name])
+
+    def _subscription_shape(self, name: str) -> Row:
+        return self._shape_row("subscription", name, self._subscription(name))
+
+    def _relay_shape(self, name: str) -> Row:
+        return self._shape_row("relay", name, self._broker.internal[name])
+
+    def _shape_row(self, kind: str, name: str, queue: Queue) -> Row:
         ages = [0] * (len(AGES_MINUTES) + 1)
         now_ms = self._now_ms()
         arrivals = queue.arrivals_ms()
@@ -228,7 +272,7 @@ class ManagementRows:
             "name": name,
             "type": "shape",
             "kind": kind,
-            "virtual-host": host,
+            "virtual-host": virtual_host_of_queue(name),
             "total": queue.depth,
             "ages": ages,
             "ages-minutes": list(AGES_MINUTES),

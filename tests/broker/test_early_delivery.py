@@ -159,7 +159,7 @@ class AheadTests(QueueCase):
         self.assertSeen()
 
     def test_closed_gate(self) -> None:
-        """On a full disk nothing goes ahead of it."""
+        """Where the disk runs full nothing goes ahead of it."""
         self.broker.gate.close(DISK, "full")
         self.send(b"1")
         self.assertSeen()

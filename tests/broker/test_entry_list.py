@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of a page that are messages, with their delivery counts."""
+"""Which rows of a page are messages, and how often they were delivered."""
 
 from __future__ import annotations
 

@@ -287,7 +287,7 @@ class Link:
 
     @property
     def queue(self) -> Any:
-        """The queue of its entries."""
+        """Which queue its entries are on."""
         return self.taker.queue
 
     def settle_within(self, entries: Any, outcome: Any, batch: Any) -> None:

@@ -100,7 +100,7 @@ class OwnerTests(StoreCase):
 
 
 class LifeTests(StoreCase):
-    """Bounds in time and number."""
+    """How long, and how many."""
 
     def test_empty_ones_go_first(self) -> None:
         """Streams without receipts are forgotten first."""

@@ -133,7 +133,7 @@ class RequeueingCase(InventoryCase):
 
 
 class WayTests(RequeueingCase):
-    """The targets of dead letters."""
+    """Where dead letters go."""
 
     def test_each_to_its_queue(self) -> None:
         """Each goes to the queue that it left; and so it is after a restart."""
@@ -215,7 +215,7 @@ class WayTests(RequeueingCase):
 
 
 class SelectionTests(RequeueingCase):
-    """The selection of dead letters."""
+    """Which dead letters are meant."""
 
     def test_facts(self) -> None:
         """By reason, condition, source, selector and id; all that is given has to fit."""

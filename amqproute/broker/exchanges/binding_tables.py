@@ -43,7 +43,7 @@ class BindingTarget(NamedTuple):
 
     Attributes:
         kind: queue or exchange.
-        name: the name of the queue or exchange.
+        name: of it.
     """
 
     kind: TargetKind
@@ -56,10 +56,10 @@ class ExchangeBinding:
 
     Attributes:
         source: the exchange that messages come from.
-        target: the queue or exchange that gets them.
+        target: where they go.
         key: the binding's routing key, or pattern.
-        arguments: further conditions of the exchange type (09-QUEUE-31).
-        argument_key: a hashable form of the arguments, for comparison.
+        arguments: what else the exchange type asks for (09-QUEUE-31).
+        argument_key: what the arguments are compared by.
     """
 
     source: str
@@ -77,7 +77,7 @@ class BindingTable(Protocol):
 
     @property
     def needs_headers(self) -> bool:
-        """Whether matching depends on the headers of a message."""
+        """The headers of a message decide."""
 
     def add(self, binding: ExchangeBinding) -> None:
         """Add a binding that is not there."""
@@ -147,7 +147,7 @@ class DirectTable:
 
 
 class FanoutTable:
-    """Bindings of a fanout exchange: key and arguments are ignored."""
+    """Bindings of a fanout exchange: key and arguments decide nothing."""
 
     needs_headers: Final = False
 

@@ -32,7 +32,7 @@ from amqproute.wire.amqp09.field_tables import FieldTable, Int8, Int64, UInt32
 
 
 class FaultAssertions(SynchronousTestCase):
-    """The errors of each argument."""
+    """What fails, and how."""
 
     def fails(self, kind: TopologyFaultKind, call: Any, *arguments: Any, **more: Any) -> str:
         """Check that a call fails with a kind; return the words."""
@@ -45,7 +45,7 @@ class QueueArgumentTests(FaultAssertions):
     """`queue_terms`."""
 
     def test_each(self) -> None:
-        """The values of each argument."""
+        """What each argument may be."""
         rows: dict[str, tuple[list[Any], list[Any]]] = {
             "message-ttl": ([0, 60000, UInt32(5), 0xFFFFFFFF], [-1, 1 << 32, "5", 5.0, True, None]),
             "expires": ([1, Int64(5)], [0, -1, 1 << 32, "1"]),
@@ -102,7 +102,7 @@ class QueueArgumentTests(FaultAssertions):
                                      st.binary(max_size=3), st.floats(), st.just({}), st.just(())),
                            max_size=3))  # fmt: skip
     def test_any(self, arguments: dict[str, Any]) -> None:
-        """Any argument gives values of the right types or a fault."""
+        """Whatever comes, there are values of the right types or a fault."""
         try:
             terms = queue_terms("q", arguments)
         except TopologyFault as fault:
@@ -126,7 +126,7 @@ class RedeclareTests(FaultAssertions):
             check_queue_redeclared(there, QueueDeclaration("q", True, arguments=arguments))
 
     def test_different(self) -> None:
-        """A difference is named, with both values."""
+        """What differs is said, with both values."""
         there = QueueDeclaration("q", True, arguments={"x-expires": 5})
         rows: list[tuple[QueueDeclaration, str]] = [
             (QueueDeclaration("q", False, arguments={"x-expires": 5}),
