@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 
 from twisted.internet.threads import deferToThreadPool
 
@@ -29,9 +29,9 @@ from amqproute.relay.relay import Relay
 __all__ = ["connection_facts", "make_metrics", "named_nodes", "named_peers"]
 
 
-def connection_facts(connections: Iterable[ClientConnection]) -> list[CountedConnection]:
-    """Return the connections as they are counted."""
-    return [
+def connection_facts(connections: Sequence[ClientConnection]) -> Iterator[CountedConnection]:
+    """Yield the connections as they are counted, each when it is asked for."""
+    return (
         CountedConnection(
             each.journal_protocol or "AMQP 1.0",
             each.principal.kind,
@@ -39,7 +39,23 @@ def connection_facts(connections: Iterable[ClientConnection]) -> list[CountedCon
             len(each.channels) if isinstance(each, Frontend09) else 0,
         )
         for each in connections
-    ]
+    )
+
+
+def remembered(
+    names: Callable[[Config], list[str]], config: Callable[[], Config]
+) -> Callable[[], list[str]]:
+    """Return what gives the names of the present configuration, sorted once for each."""
+    known: tuple[Config, list[str]] | None = None
+
+    def present() -> list[str]:
+        nonlocal known
+        here = config()
+        if known is None or known[0] is not here:
+            known = here, names(here)
+        return known[1]
+
+    return present
 
 
 def named_nodes(config: Config) -> list[str]:
@@ -76,9 +92,12 @@ def make_metrics(
     """Return the service that answers scrapes."""
     network, transfers = NetworkMetrics(parts), TransferMetrics(parts)
     nodes = NodeMetrics(
-        parts.broker, now_ms, lambda: named_nodes(config()), lambda: config().virtual_hosts
+        parts.broker,
+        now_ms,
+        remembered(named_nodes, config),
+        lambda: config().virtual_hosts,
     )
-    peers = PeerMetrics(relay, now_ms, lambda: named_peers(config()))
+    peers = PeerMetrics(relay, now_ms, remembered(named_peers, config))
     return MetricsService(
         reactor,
         time.perf_counter,

@@ -59,7 +59,7 @@ class DaemonFacts:
         is_certificate_invalid: listeners with TLS are closed.
         chain: the certificates we show, our own first.
         places: octets of messages in memory, by place.
-        connections: the open ones.
+        connections: the open ones, each counted when it is asked for.
     """
 
     now: float = 0.0
@@ -68,7 +68,7 @@ class DaemonFacts:
     is_certificate_invalid: bool = False
     chain: Sequence[x509.Certificate] = ()
     places: Iterable[tuple[str, int]] = ()
-    connections: Sequence[CountedConnection] = ()
+    connections: Iterable[CountedConnection] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """The text of a snapshot, in the format that the client asks for.
 
-Types and writers are those of prometheus-client. They take about 5 µs for a sample: call `expose`
-in a thread.
+prometheus-client negotiates the format and writes the metrics of the process. The lines of a
+snapshot are written here, a family at a time: the library takes 5 µs for a sample, which is a
+second for ten thousand queues in all detail, and this a tenth of it. Tests hold that the octets are
+the library's. Call `expose` in a thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from amqproute.metrics.families import FAMILIES, MetricFamily
+from amqproute.metrics.families import FAMILIES, MetricFamily, MetricKind
 from amqproute.metrics.snapshot import HistogramValue, MetricsSnapshot
 
-__all__ = ["LONGEST_ACCEPT", "expose", "metrics_of"]
+__all__ = ["LONGEST_ACCEPT", "expose"]
 
 LONGEST_ACCEPT: Final = 1024
 """Octets of an ``Accept`` header that are read."""
+MOST_KNOWN: Final = 10_000
+"""Numbers whose text is remembered during one exposition."""
+OPEN_METRICS: Final = "application/openmetrics-text"
+_ESCAPED: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+_go_text: Callable[[float], str] = floatToGoString
+Column = list[tuple[tuple[str, ...], float]]
 
 
 class _Collected(Collector):
@@ -44,40 +52,84 @@ def expose(snapshot: MetricsSnapshot, accept: str) -> tuple[str, bytes]:
         accept: the request's ``Accept`` header; empty without one.
     """
     encode, content_type = choose_encoder(accept[:LONGEST_ACCEPT])
-    metrics = list(metrics_of(snapshot))
-    if not snapshot.scope.is_detailed:
-        metrics += ProcessCollector(registry=None).collect()
-    return content_type, encode(_Collected(metrics))
+    writer = _Writer(is_open=content_type.startswith(OPEN_METRICS))
+    parts = [text.encode("utf-8", "replace") for text in writer.families(snapshot)]
+    process = [] if snapshot.scope.is_detailed else list(ProcessCollector(registry=None).collect())
+    # With the end mark of OpenMetrics.
+    parts.append(encode(_Collected(process)))
+    return content_type, b"".join(parts)
 
 
-def metrics_of(snapshot: MetricsSnapshot) -> Iterator[Metric]:
-    """Return the metrics of a snapshot in the order of their declarations."""
-    for name, family in FAMILIES.items():
-        if name in snapshot.values:
-            yield _plain(family, snapshot.values[name])
-        elif name in snapshot.histograms:
-            yield _histogram(family, snapshot.histograms[name])
+class _Writer:
+    """Writes one exposition.
+
+    Args:
+        is_open: in the format of OpenMetrics.
+    """
+
+    def __init__(self, *, is_open: bool) -> None:
+        self._is_open = is_open
+        self._texts: dict[float, str] = {}
+        self._labels: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
+
+    def families(self, snapshot: MetricsSnapshot) -> Iterator[str]:
+        """Yield the text of each family, in the order of the declarations."""
+        for name, family in FAMILIES.items():
+            if name in snapshot.values:
+                yield self._head(family) + self._plain(family, snapshot.values[name])
+            elif name in snapshot.histograms:
+                yield self._head(family) + self._histograms(family, snapshot.histograms[name])
+
+    def _head(self, family: MetricFamily) -> str:
+        is_open = self._is_open
+        name = family.sample if family.kind is MetricKind.COUNTER and not is_open else family.name
+        words = family.help.replace("\\", r"\\").replace("\n", r"\n")
+        if is_open:
+            words = words.replace('"', r"\"")
+        head = f"# HELP {name} {words}\n# TYPE {name} {family.kind.value}\n"
+        return f"{head}# UNIT {name} {family.unit}\n" if is_open and family.unit else head
+
+    def _plain(self, family: MetricFamily, values: Column) -> str:
+        name, labels, text = family.sample, self._labels_of(family), self._text
+        known = self._texts
+        return "".join(
+            [
+                f"{name}{labels.get(key) or self._label(family, key)} "
+                f"{known.get(value) or text(value)}\n"
+                for key, value in values
+            ]
+        )
+
+    def _histograms(self, family: MetricFamily, values: Sequence[HistogramValue]) -> str:
+        lines = []
+        for value in values:
+            bounds = [*map(_go_text, value.bounds), "+Inf"]
+            for bound, count in zip(bounds, value.cumulative, strict=True):
+                pairs = [*zip(family.labels, value.labels, strict=True), ("le", bound)]
+                lines.append(f"{family.name}_bucket{_label_text(pairs)} {self._text(count)}\n")
+            label = self._label(family, value.labels)
+            lines.append(f"{family.name}_count{label} {self._text(value.cumulative[-1])}\n")
+            lines.append(f"{family.name}_sum{label} {self._text(value.total)}\n")
+        return "".join(lines)
+
+    def _labels_of(self, family: MetricFamily) -> dict[tuple[str, ...], str]:
+        """Return the texts of labels by their values: families of nodes share them."""
+        return self._labels.setdefault(family.labels, {})
+
+    def _label(self, family: MetricFamily, values: tuple[str, ...]) -> str:
+        made = _label_text(list(zip(family.labels, values, strict=True)))
+        self._labels_of(family)[values] = made
+        return made
+
+    def _text(self, value: float) -> str:
+        made = _go_text(value)
+        if len(self._texts) < MOST_KNOWN:
+            self._texts[value] = made
+        return made
 
 
-def _plain(family: MetricFamily, values: list[tuple[tuple[str, ...], float]]) -> Metric:
-    metric = Metric(family.name, family.help, family.kind.value, family.unit)
-    names, sample = family.labels, family.sample
-    metric.samples = [
-        Sample(sample, dict(zip(names, labels, strict=True)), value) for labels, value in values
-    ]
-    return metric
-
-
-def _histogram(family: MetricFamily, values: list[HistogramValue]) -> Metric:
-    metric = Metric(family.name, family.help, family.kind.value, family.unit)
-    bucket, name = f"{family.name}_bucket", family.name
-    for value in values:
-        labels = dict(zip(family.labels, value.labels, strict=True))
-        bounds = [*map(floatToGoString, value.bounds), "+Inf"]
-        metric.samples += [
-            Sample(bucket, {**labels, "le": bound}, count)
-            for bound, count in zip(bounds, value.cumulative, strict=True)
-        ]
-        metric.samples.append(Sample(f"{name}_count", labels, value.cumulative[-1]))
-        metric.samples.append(Sample(f"{name}_sum", labels, value.total))
-    return metric
+def _label_text(pairs: list[tuple[str, str]]) -> str:
+    if not pairs:
+        return ""
+    inner = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in sorted(pairs))
+    return f"{{{inner}}}"
