@@ -11,6 +11,7 @@ from amqproute.config.field_types import (
     Bytes,
     BytesOrPart,
     EndpointText,
+    FilePath,
     FromList,
     Network,
     Seconds,
@@ -410,6 +411,11 @@ class ManagementSettings(Settings):
         le=10000,
         description="How many of the configured nodes, and how many of the configured peers, "
         "/metrics names. All others are added up as other; /metrics/detailed names everything.",
+    )
+    pipeline: FilePath | None = Field(
+        default=None,
+        description="The warehouse of amqproute pipeline: the dashboard lists and serves the pages "
+        "in its folder report, which the daemon's user has to be able to read. null: none.",
     )
 
 

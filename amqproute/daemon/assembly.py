@@ -548,6 +548,10 @@ class Application:
             links=self.links.link_rows,
             close_link=self.links.close_link,
         )
+        links = self.links
+        management.show("connection", links.connection_rows, links.connection_index)
+        management.narrow("connection", links.connections_with)
+        management.narrow("link", links.links_with)
         offer_relay_operations(
             management,
             self.broker,
@@ -667,6 +671,7 @@ class Application:
             self.broker,
             self.access,
             management,
+            self.links,
             DaemonPeerTester(lambda: self.config, self._reactor, self.inventory.route_rules),
             config.state_directory / DIRECTORY if config.journal.enabled else None,
             self.container_id,

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 
 from twisted.logger import Logger
 
@@ -17,6 +18,7 @@ from amqproute.config.schema import Config
 from amqproute.daemon.access_control import AccessControl
 from amqproute.daemon.config_reload import Apply
 from amqproute.daemon.policy_assembly import declared_contracts, make_policy
+from amqproute.frontends.amqp09.frontend09 import Frontend09
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.link_rows import suspended_row
 from amqproute.frontends.common.client_connection import ClientConnection
@@ -114,6 +116,39 @@ class AttachedLinks:
         """Return a row for each connection."""
         return [connection.row() for connection in self.connections]
 
+    def connection_index(self) -> list[tuple[str, Callable[[str], Row]]]:
+        """Return the names of the connections, each with a function for its row."""
+        return [(each.facts.remote, partial(_row_of, each)) for each in self.connections]
+
+    def connections_with(self, wanted: Mapping[str, str]) -> list[Row] | None:
+        """See `management_node.NarrowRows`: those of a principal."""
+        who = wanted.get("principal")
+        if who is None:
+            return None
+        return [each.row() for each in self.connections if str(each.principal) == who]
+
+    def links_with(self, wanted: Mapping[str, str]) -> list[Row] | None:
+        """See `management_node.NarrowRows`: those of a connection, suspended ones, or channels."""
+        name = wanted.get("connection")
+        if name is not None:
+            there = [each for each in self.connections if each.facts.remote == name]
+            return [row for each in there for row in each.link_rows()]
+        kind = wanted.get("kind")
+        if kind == "suspended" and self.amqp10 is not None:
+            return [suspended_row(row) for row in self.amqp10.suspended.rows()]
+        if kind == "channel":
+            there = [each for each in self.connections if isinstance(each, Frontend09)]
+            return [row for each in there for row in each.link_rows()]
+        return None
+
+    def count_from(self) -> dict[str, int]:
+        """Return the number of connections from each organization, by its domain."""
+        found: dict[str, int] = {}
+        for each in self.connections:
+            if each.principal.kind == "peer":
+                found[each.principal.name] = found.get(each.principal.name, 0) + 1
+        return found
+
     def link_rows(self) -> list[Row]:
         """Return a row for each link, attached or suspended."""
         attached = [row for each in self.connections for row in each.link_rows()]
@@ -130,3 +165,7 @@ class AttachedLinks:
             if key not in here
         ]
         return [*rows, *absent]
+
+
+def _row_of(connection: ClientConnection, name: str) -> Row:
+    return connection.row()

@@ -3,20 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
-from twisted.internet.interfaces import IReactorThreads, IReactorTime
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import globalLogPublisher
 
 from amqproute import __version__
-from amqproute.address import host_label
+from amqproute.address import host_label, in_host
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
+from amqproute.broker.name_table import count_names
 from amqproute.config.schema import Config
 from amqproute.daemon.access_control import AccessControl
+from amqproute.daemon.attached_links import AttachedLinks
+from amqproute.daemon.changed_settings import changed_settings
 from amqproute.daemon.http_assembly import HttpService
 from amqproute.daemon.log_output import page_line
 from amqproute.daemon.peer_tester import DaemonPeerTester
@@ -25,13 +31,18 @@ from amqproute.dashboard.dashboard_site import DashboardSite
 from amqproute.dashboard.journal_search import JournalSearch
 from amqproute.dashboard.management_door import ManagementDoor
 from amqproute.dashboard.recent_log import RecentLog
+from amqproute.dashboard.report_files import ReportList, list_reports, read_report
 from amqproute.dashboard.row_values import Row
 from amqproute.dashboard.traffic_history import TrafficHistory
 from amqproute.dashboard.traffic_sampler import TrafficSampler
 from amqproute.http.requester import Requester
+from amqproute.net.reactor import IReactor
 from amqproute.services.management_node import MANAGEMENT, ManagementService
 
 __all__ = ["BrokerDashboard", "DashboardParts"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,7 @@ class DashboardParts:
         broker: its queues and virtual hosts.
         access: users and access rules.
         management: carries out operations.
+        links: the connections.
         tester: tests connections to peers.
         journal: the directory of the audit journal; None if none is kept.
         container_id: of this broker.
@@ -50,6 +62,7 @@ class DashboardParts:
     broker: Broker
     access: AccessControl
     management: ManagementService
+    links: AttachedLinks
     tester: DaemonPeerTester
     journal: Path | None
     container_id: str
@@ -65,11 +78,9 @@ class BrokerDashboard:
         parts: what is shown.
     """
 
-    report = ""
-
     def __init__(
         self,
-        reactor: IReactorTime,
+        reactor: IReactor,
         config: Callable[[], Config],
         now_ms: Callable[[], int],
         parts: DashboardParts,
@@ -80,6 +91,7 @@ class BrokerDashboard:
         self._now_ms = now_ms
         self._parts = parts
         self._began = reactor.seconds()
+        self._settings: tuple[Config, Sequence[Row]] | None = None
         self._sampler = TrafficSampler(reactor, parts.broker, now_ms)
         self.journal: JournalSearch | None = None
         if parts.journal is not None and IReactorThreads.providedBy(reactor):
@@ -136,9 +148,51 @@ class BrokerDashboard:
             "up-ms": int((self._reactor.seconds() - self._began) * 1000),
         }
 
-    def hosts(self) -> Sequence[str]:
+    @property
+    def has_reports(self) -> bool:
         """See `BrokerView`."""
-        return [host_label(each) for each in self._parts.broker.host_names()]
+        return self._config().management.pipeline is not None
+
+    async def reports(self) -> ReportList | None:
+        """See `BrokerView`."""
+        warehouse = self._config().management.pipeline
+        return None if warehouse is None else await self._in_thread(list_reports, warehouse)
+
+    async def report_page(self, name: str) -> bytes | None:
+        """See `BrokerView`."""
+        warehouse = self._config().management.pipeline
+        return None if warehouse is None else await self._in_thread(read_report, warehouse, name)
+
+    def _in_thread(
+        self, function: Callable[P, T], *given: P.args, **named: P.kwargs
+    ) -> Deferred[T]:
+        pool = self._reactor.getThreadPool()
+        return deferToThreadPool(self._reactor, pool, function, *given, **named)
+
+    def settings(self) -> Sequence[Row]:
+        """See `BrokerView`."""
+        config = self._config()
+        if self._settings is None or self._settings[0] is not config:
+            self._settings = config, changed_settings(config)
+        return self._settings[1]
+
+    def incoming(self) -> Mapping[str, int]:
+        """See `BrokerView`."""
+        return self._parts.links.count_from()
+
+    def hosts(self) -> Sequence[Row]:
+        """See `BrokerView`."""
+        broker = self._parts.broker
+        connected = Counter(each.principal.host for each in self._parts.links.connections)
+        return [
+            {
+                "name": host_label(host),
+                "queues": len(broker.nodes.of(host)) + _topics_in(broker, host),
+                "exchanges": broker.topology_of(host).graph.exchange_count,
+                "connections": connected[host],
+            }
+            for host in broker.host_names()
+        ]
 
     def users(self) -> Sequence[Row]:
         """See `BrokerView`."""
@@ -161,3 +215,9 @@ class BrokerDashboard:
                         }
                     )
         return rows
+
+
+def _topics_in(broker: Broker, host: str) -> int:
+    """Return the number of topics of a virtual host; those of the first have no host's prefix."""
+    order = broker.topics.order
+    return count_names(order, in_host(host, "") if host else "//", is_inside=bool(host))

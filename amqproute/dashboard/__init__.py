@@ -18,14 +18,17 @@ Everything works without JavaScript: links, filters, pages of a table, and actio
 and forms. An action is shown first (with a dry run where the operation has one) and carried out
 after a confirmation (`page_actions`).
 
-With JavaScript a page is live. The daemon makes the page once a second for all who look at it, and
-sends what has changed: a row of a table, or a block (`live_changes`). The script replaces the
-elements of these ids. So there is one way of making a page, and no second one in another language.
+With JavaScript a page is live. The daemon makes it again once a second for each browser, and sends
+what has changed since the browser got it (`shown_pages`): rows that are new or different, the order
+of rows, or a block (`live_changes`). The script replaces the elements of these ids. So there is one
+way of making a page, and no second one in another language.
 
 The browser gets no inline script or style, and nothing from another host: charts are SVG elements
 with attributes, made here (`line_chart`).
 
-No page lists everything: tables are divided by cursor and filter, `ROWS_SHOWN` rows each.
+No page lists everything: tables are divided by cursor and filter, `ROWS_SHOWN` rows each, and a
+part costs what it shows. STATUS, which looks at everything, is remembered for seconds
+(`status_memory`).
 """
 
 __all__: list[str] = []

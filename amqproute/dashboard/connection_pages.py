@@ -21,6 +21,8 @@ from amqproute.dashboard.page_blocks import (
     Cell,
     Column,
     Facts,
+    FilterForm,
+    FormField,
     Page,
     Table,
     TableRow,
@@ -28,7 +30,14 @@ from amqproute.dashboard.page_blocks import (
 )
 from amqproute.dashboard.row_values import Row, text, whole
 
-__all__ = ["ConnectionFacts", "ConnectionList", "connection_page", "connections_page"]
+__all__ = [
+    "ChannelList",
+    "ConnectionFacts",
+    "ConnectionList",
+    "channels_page",
+    "connection_page",
+    "connections_page",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +113,66 @@ def connections_page(facts: ConnectionList) -> Page:
     if facts.suspended:
         blocks.append(_links(facts.suspended, "Suspended links"))
     return Page("Connections", blocks, "connections", subtitle="clients and peers")
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelList:
+    """What the list of channels shows.
+
+    Attributes:
+        channels: rows.
+        host: the virtual host; empty for all.
+        is_first: whether it is the first part.
+    """
+
+    channels: RowPage
+    host: str = ""
+    is_first: bool = True
+
+
+def channels_page(facts: ChannelList) -> Page:
+    """Make the page of all channels of AMQP 0-9 and 0-9-1."""
+    made = []
+    for row in facts.channels.rows:
+        name, connection = text(row, "name"), text(row, "connection")
+        made.append(
+            TableRow(
+                f"{connection} {name}",
+                [
+                    Cell(connection, address("connection", name=connection)),
+                    Cell(name),
+                    Cell(text(row, "principal"), detail=text(row, "virtual-host")),
+                    Cell(text(row, "mode") or DASH),
+                    Cell(number(whole(row, "unsettled"))),
+                    Cell(number(whole(row, "unconfirmed"))),
+                    Cell(number(whole(row, "credit"))),
+                ],
+            )
+        )
+    columns = [
+        Column("connection", "code"),
+        Column("channel"),
+        Column("who", is_minor=True),
+        Column("mode", is_minor=True),
+        Column("unacknowledged", "number"),
+        Column("unconfirmed", "number"),
+        Column("credit", "number", is_minor=True),
+    ]
+    first, more = part_addresses("channels", facts.is_first, facts.channels.cursor, host=facts.host)
+    table = Table(
+        "channels",
+        "Channels",
+        columns,
+        made,
+        empty="No channel is open.",
+        first=first,
+        more=more,
+        filter=FilterForm(
+            address("channels"), [FormField("host", "Virtual host", facts.host, "search")]
+        ),
+    )
+    blocks = [*noted_refusal(facts.channels), table]
+    return Page("Channels", blocks, "channels", subtitle="of clients of AMQP 0-9 and 0-9-1")
 
 
 @dataclass(frozen=True, slots=True)

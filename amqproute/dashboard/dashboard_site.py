@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -37,7 +36,10 @@ from amqproute.dashboard.page_loaders import (
     missing_page,
 )
 from amqproute.dashboard.peer_pages import test_page
+from amqproute.dashboard.report_files import REPORT_POLICY
 from amqproute.dashboard.row_values import Row, text
+from amqproute.dashboard.shown_pages import ShownPages
+from amqproute.dashboard.status_memory import RememberingSource, StatusMemory
 from amqproute.http.event_stream import EventStream
 from amqproute.http.http_messages import EVENTS, HTML, HttpProblem, HttpRequest, HttpResponse
 from amqproute.http.requester import Requester
@@ -47,10 +49,6 @@ __all__ = ["DashboardSite", "LogIns", "PeerTestResult", "PeerTester"]
 
 log = Logger()
 
-ALARM_SECONDS: Final = 5.0
-"""How long the verdicts in the header of a page are remembered."""
-MOST_REMEMBERED: Final = 100
-"""Users whose verdicts are remembered."""
 _TYPES: Final = {
     "dashboard.css": "text/css; charset=utf-8",
     "dashboard.js": "text/javascript; charset=utf-8",
@@ -126,7 +124,8 @@ class DashboardSite:
         self._logins = logins
         self._tester = tester
         self._renderer = HtmlRenderer()
-        self._alarms: OrderedDict[str, tuple[float, Sequence[Problem] | None]] = OrderedDict()
+        self._status = StatusMemory(clock)
+        self._pages = ShownPages()
 
     def __repr__(self) -> str:
         return "<DashboardSite>"
@@ -173,9 +172,11 @@ class DashboardSite:
             raise HttpProblem(405, "pages are read with GET", headers=[("Allow", "GET, HEAD")])
         if rest == "live":
             return self._live(request, requester)
+        if rest.startswith("report/"):
+            return await self._report(requester, rest.removeprefix("report/"))
         query = _query(request)
         page = await self._page(self._source_of(requester), rest, query)
-        return self._shown(request, requester, page, rest, query)
+        return await self._shown(request, requester, page, rest, query)
 
     # -- pages ---------------------------------------------------------------------------------
 
@@ -186,23 +187,15 @@ class DashboardSite:
             page = missing_page("There is no such page.")
         else:
             try:
-                page = await loader(source, self._view, query)
+                remembering = RememberingSource(source, self._status)
+                page = await loader(remembering, self._view, query)
             except MissingPage as missing:
                 page = missing_page(str(missing))
         return replace(page, alarms=await self._problems(source))
 
     async def _problems(self, source: ManagementSource) -> Sequence[Problem] | None:
-        now = self._clock.seconds()
-        known = self._alarms.get(source.user)
-        if known is not None and now - known[0] < ALARM_SECONDS:
-            return known[1]
-        answer = await source.do("STATUS")
-        problems = problems_of(answer.facts) if answer.is_good else None
-        self._alarms[source.user] = now, problems
-        self._alarms.move_to_end(source.user)
-        while len(self._alarms) > MOST_REMEMBERED:
-            self._alarms.popitem(last=False)
-        return problems
+        answer = await self._status.answer(source)
+        return problems_of(answer.facts) if answer.is_good else None
 
     def _frame(
         self, request: HttpRequest, requester: Requester, name: str, query: Mapping[str, str]
@@ -212,11 +205,11 @@ class DashboardSite:
             self._logins.csrf(request),
             text(self._view.broker_row(), "name"),
             _here(name, query),
-            address("live", **{**query, "page": name or "overview"}),
+            "",
             clock_time(self._view.now_ms()),
         )
 
-    def _shown(
+    async def _shown(
         self,
         request: HttpRequest,
         requester: Requester,
@@ -225,26 +218,41 @@ class DashboardSite:
         query: Mapping[str, str],
     ) -> HttpResponse:
         frame = self._frame(request, requester, name, query)
-        if not page.is_live:
-            frame = replace(frame, live="")
-        return _html(self._renderer.page(page, frame), page.status)
+        if page.is_live:
+            seen = self._pages.keep(_owner(requester, frame), page)
+            live = {**query, "page": name or "overview", "seen": seen}
+            frame = replace(frame, live=address("live", **live))
+        document = await self._renderer.page_in_turns(page, frame, self._clock)
+        return _html(document, page.status)
+
+    async def _report(self, requester: Requester, name: str) -> HttpResponse:
+        """Answer with a page that the pipeline has published; it has no rights of its reader."""
+        if not self._source_of(requester).may_manage:
+            raise HttpProblem(403, f"{requester} may not manage $management")
+        octets = await self._view.report_page(name)
+        if octets is None:
+            raise HttpProblem(404, "there is no such report")
+        policy = ("Content-Security-Policy", REPORT_POLICY)
+        return HttpResponse(200, octets, HTML, [policy, ("Cache-Control", "no-store")])
 
     # -- live ----------------------------------------------------------------------------------
 
     def _live(self, request: HttpRequest, requester: Requester) -> HttpResponse:
         query = dict(_query(request))
         name = query.pop("page", "overview")
+        seen = query.pop("seen", "")
         name = "" if name == "overview" else name
         if name not in LOADERS:
             raise HttpProblem(404, "there is no such page", "page")
         source = self._source_of(requester)
         frame = self._frame(request, requester, name, query)
+        shown = self._pages.take(_owner(requester, frame), seen)
 
         def begin(stream: EventStream) -> Callable[[], object]:
             feed = LiveFeed(
                 self._clock,
                 lambda: self._page(source, name, query),
-                LivePage(self._renderer, frame),
+                LivePage(self._renderer, frame, shown),
                 stream,
                 self._view.now_ms,
                 lambda: self._logins.is_open(requester),
@@ -282,7 +290,7 @@ class DashboardSite:
         else:
             page = await self._carry_out(source, key, form, back)
         page = replace(page, alarms=await self._problems(source))
-        return self._shown(request, requester, page, "act", {})
+        return await self._shown(request, requester, page, "act", {})
 
     async def _test(self, source: ManagementSource, to: str) -> Page:
         result = await self._tester.test(source, to)
@@ -306,7 +314,7 @@ class DashboardSite:
         name = values.get(action.name, "") if action.name else ""
         if is_confirmed:
             answer = await source.do(action.operation, action.kind, name, body)
-            self._alarms.pop(source.user, None)
+            self._status.forget(source.user)
             return outcome_page(action, values, answer, back)
         rehearsal = None
         if action.has_dry_run:
@@ -314,6 +322,11 @@ class DashboardSite:
                 action.operation, action.kind, name, {**body, "dry-run": True}
             )
         return confirmation_page(key, action, values, rehearsal, back)
+
+
+def _owner(requester: Requester, frame: PageFrame) -> str:
+    """Return whose page at which address it is; the scope of a token decides what is on it."""
+    return f"{requester} {requester.kind} {requester.scope} {requester.session} {frame.here}"
 
 
 def _html(page: str, status: int = 200) -> HttpResponse:

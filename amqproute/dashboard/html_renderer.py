@@ -9,19 +9,43 @@ long text is cut: a name that a stranger has chosen is shown for what it is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 
 from amqproute.dashboard.display_units import BASE
-from amqproute.dashboard.page_blocks import Block, Page, Problem, Table, TableRow
+from amqproute.dashboard.page_blocks import (
+    AgeBars,
+    Block,
+    LogLines,
+    LogRow,
+    Page,
+    Problem,
+    Table,
+    TableRow,
+)
 from amqproute.printable import printable
 
-__all__ = ["LONGEST_TEXT", "HtmlRenderer", "PageFrame", "row_id", "visible"]
+__all__ = [
+    "LONGEST_TEXT",
+    "ROWS_IN_TURN",
+    "HtmlRenderer",
+    "PageFrame",
+    "line_ids",
+    "row_id",
+    "visible",
+]
 
+FIRST_OLD: Final = 4
+"""The first class of age whose bar has the color of what is old."""
+ROWS_IN_TURN: Final = 10
+"""Rows that are made in one turn of the reactor: a few milliseconds."""
 LONGEST_TEXT: Final = 500
 """Most characters of one value on a page."""
 
@@ -32,9 +56,12 @@ NAVIGATION: Final[Sequence[tuple[str, str, str]]] = (
     ("holds", "Holds", "holds"),
     ("trace", "Trace", "trace"),
     ("connections", "Connections", "connections"),
+    ("channels", "Channels", "channels"),
     ("exchanges", "Exchanges", "exchanges"),
+    ("bindings", "Bindings", "bindings"),
     ("hosts", "Virtual hosts", "hosts"),
     ("journal", "Journal", "journal"),
+    ("report", "Report", "report"),
     ("log", "Log", "log"),
     ("users", "Users", "users"),
     ("broker", "Broker", "broker"),
@@ -53,6 +80,7 @@ class PageFrame:
         here: address of the page, to come back to.
         live: address of its changes; empty without.
         time: of the page, UTC.
+        rows: HTML of all rows of a table, by the key of its block, where it has been made already.
     """
 
     user: str = ""
@@ -61,6 +89,7 @@ class PageFrame:
     here: str = ""
     live: str = ""
     time: str = ""
+    rows: Mapping[str, Markup] = field(default_factory=dict)
 
 
 def visible(text: str) -> str:
@@ -73,6 +102,34 @@ def visible(text: str) -> str:
 def row_id(table: Table, row: TableRow) -> str:
     """Return the id of a row's element: a digest, as a name may have any characters."""
     return f"r-{table.key}-{_digest(row.key)}"
+
+
+def age_rects(bars: AgeBars) -> Markup:
+    """Return the bars of a chart of ages: of numbers only, so that nothing has to be escaped."""
+    most = max([*bars.counts, 1])
+    made = []
+    for place, count in enumerate(bars.counts):
+        tall = round(max(20 * count / most, 2), 1) if count else 0.0
+        name = "old" if place >= FIRST_OLD else "young"
+        made.append(
+            f'<rect class="{name}" x="{9 * place}" y="{21 - tall:.1f}" width="7" '
+            f'height="{tall:.1f}"></rect>'
+        )
+    return Markup("\n".join(made))  # noqa: S704 # numbers only
+
+
+def line_ids(block: LogLines) -> Sequence[str]:
+    """Return the ids of the lines' elements: digests, numbered from the last one if they repeat.
+
+    So a line keeps its id when newer ones come, whichever end they come to.
+    """
+    seen: Counter[str] = Counter()
+    found = []
+    for line in reversed(block.rows):
+        digest = _digest(repr(line))
+        seen[digest] += 1
+        found.append(f"l-{block.key}-{digest}-{seen[digest]}")
+    return found[::-1]
 
 
 def _digest(text: str) -> str:
@@ -97,7 +154,9 @@ class HtmlRenderer:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._environment.globals.update(base=BASE, navigation=NAVIGATION, row_id=row_id)
+        self._environment.globals.update(
+            base=BASE, navigation=NAVIGATION, row_id=row_id, line_ids=line_ids, age_rects=age_rects
+        )
 
     def __repr__(self) -> str:
         return "<HtmlRenderer>"
@@ -105,6 +164,21 @@ class HtmlRenderer:
     def page(self, page: Page, frame: PageFrame) -> str:
         """Return a whole document."""
         return str(self._template("page.html").render(page=page, frame=frame))
+
+    async def page_in_turns(self, page: Page, frame: PageFrame, clock: IReactorTime) -> str:
+        """Return a whole document, its rows made in turns of the reactor."""
+        rows: dict[str, Markup] = {}
+        made = 0
+        for block in page.blocks:
+            if isinstance(block, Table):
+                html = []
+                for row in block.rows:
+                    html.append(self.row(block, row, frame))
+                    made += 1
+                    if made % ROWS_IN_TURN == 0:
+                        await deferLater(clock, 0)
+                rows[block.key] = Markup("\n".join(html))  # noqa: S704 # by the templates
+        return self.page(page, replace(frame, rows=rows))
 
     def log_in(self, problem: str = "", next_page: str = "", user: str = "") -> str:
         """Return the page on which a user logs in.
@@ -124,6 +198,18 @@ class HtmlRenderer:
     def row(self, table: Table, row: TableRow, frame: PageFrame) -> str:
         """Return one row of a table."""
         return self._macro("row", table=table, row=row, frame=frame)
+
+    def heading(self, table: Table) -> str:
+        """Return the heading of a table, with the number of its rows."""
+        return self._macro("heading", block=table)
+
+    def parts(self, table: Table) -> str:
+        """Return the links to other parts of a table."""
+        return self._macro("parts", block=table)
+
+    def line(self, key: str, line: LogRow) -> str:
+        """Return one line of a log, with its id."""
+        return self._macro("log_line", key=key, line=line)
 
     def alarms(self, problems: Sequence[Problem]) -> str:
         """Return the mark in the navigation that tells of problems."""

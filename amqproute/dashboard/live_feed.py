@@ -92,7 +92,8 @@ class LiveFeed:
         page = await self._make()
         if self._is_over:
             return
-        change = self._live.change(page, clock_time(self._now_ms()))
+        time = clock_time(self._now_ms())
+        change = await self._live.change_in_turns(page, time, self._clock)
         if self._stream.send("change", change.encode()) and not self._is_over:
             took = self._clock.seconds() - began
             wait = max(INTERVAL_SECONDS, took * PART_OF_TIME)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
-from amqproute.dashboard.management_source import ROWS_SHOWN, Answer, RowPage
+from amqproute.dashboard.management_source import NOTHING, ROWS_SHOWN, Answer, RowPage
 from amqproute.dashboard.row_values import Row, maps, text, whole
 from amqproute.errors import AmqprouteError
 from amqproute.http.requester import Requester
@@ -81,6 +81,7 @@ class ManagementDoor:
         cursor: str = "",
         contains: str = "",
         host: str = "",
+        wanted: Mapping[str, str] = NOTHING,
         count: int = ROWS_SHOWN,
     ) -> RowPage:
         """See `ManagementSource`."""
@@ -88,6 +89,7 @@ class ManagementDoor:
             return RowPage((), None, "", self._out_of_scope("QUERY"))
         query = EntityQuery(
             name=f"*{contains}*" if contains else "",
+            wanted=wanted,
             host=host or None,
             limit=count,
             cursor=cursor,

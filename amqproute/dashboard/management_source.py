@@ -9,10 +9,11 @@ from typing import Final, Protocol
 
 from amqproute.dashboard.row_values import Row
 
-__all__ = ["ROWS_SHOWN", "Answer", "ManagementSource", "RowPage"]
+__all__ = ["NOTHING", "ROWS_SHOWN", "Answer", "ManagementSource", "RowPage"]
 
 ROWS_SHOWN: Final = 50
 """Rows of a table on one page."""
+NOTHING: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class ManagementSource(Protocol):
         cursor: str = "",
         contains: str = "",
         host: str = "",
+        wanted: Mapping[str, str] = NOTHING,
         count: int = ROWS_SHOWN,
     ) -> Awaitable[RowPage]:
         """Return entities of a type.
@@ -79,6 +81,7 @@ class ManagementSource(Protocol):
             cursor: of the part before; empty for the first.
             contains: restricts them to names with this in them.
             host: restricts them to a virtual host.
+            wanted: restricts them to those with these attributes, as text.
             count: the maximum number of rows.
         """
 

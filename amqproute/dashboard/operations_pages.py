@@ -108,7 +108,7 @@ class JournalFacts:
         refused: why there are none.
         kind: the filter by kind; empty for all.
         node: the filter by node, with ``*``.
-        report: address of the pipeline's latest report; empty without one.
+        report: address of the pipeline's reports; empty without a warehouse.
     """
 
     row: Row | None
@@ -154,9 +154,10 @@ def journal_page(facts: JournalFacts) -> Page:
         ("files", Cell(number(whole(row, "segments")))),
     ]
     if facts.report:
-        pairs.append(("report of the pipeline", Cell("the latest report", facts.report)))
+        pairs.append(("report of the pipeline", Cell("by day", facts.report)))
     else:
-        pairs.append(("report of the pipeline", Cell("none; amqproute pipeline report makes one")))
+        words = "none: management.pipeline is not set"
+        pairs.append(("report of the pipeline", Cell(words, address("report"))))
     blocks.append(Facts("facts", "Audit journal", pairs))
     choices = [("", "all"), *((str(each), str(each)) for each in RecordKind)]
     blocks.append(
@@ -368,8 +369,10 @@ class BrokerPageFacts:
         probes: recently refused connections.
         branches: of distributed transactions.
         checks: results of the named health checks: ``name``, ``state``, ``description``, ``cure``.
-        settings: of the configuration: ``name``, ``value``, ``source``.
+        settings: of the configuration, that differ from the defaults: ``name``, ``value``,
+            ``source``; None if they are not for this user.
         now_ms: the wall clock.
+        unchecked: why there are no results; empty if there are.
     """
 
     certificate: Row | None
@@ -378,8 +381,9 @@ class BrokerPageFacts:
     probes: RowPage
     branches: RowPage
     checks: Sequence[Row] = ()
-    settings: Sequence[Row] = ()
+    settings: Sequence[Row] | None = None
     now_ms: int = 0
+    unchecked: str = ""
 
 
 def broker_page(facts: BrokerPageFacts) -> Page:
@@ -394,31 +398,55 @@ def broker_page(facts: BrokerPageFacts) -> Page:
     clock = facts.clock
     if clock is not None and text(clock, "state") == "jumped":
         blocks.append(Toolbar("tools", [ActionButton("Accept the time", "accept-time")]))
-    if facts.checks:
-        blocks.append(_checks(facts.checks))
+    if facts.checks or facts.unchecked:
+        blocks.append(_checks(facts.checks, facts.unchecked))
     blocks += [_identity(facts), _listeners(facts.listeners), _refusals(facts.probes)]
     if facts.branches.rows or not facts.branches.refused:
         blocks.append(_branches(facts.branches))
-    if facts.settings:
+    if facts.settings is not None:
         blocks.append(_settings(facts.settings))
-    return Page("Broker", blocks, "broker", subtitle="certificate, clock, listeners, transactions")
+    words = "health, certificate, clock, listeners, transactions, settings"
+    return Page("Broker", blocks, "broker", subtitle=words)
 
 
-def _checks(rows: Sequence[Row]) -> Table:
-    states: dict[str, PageState] = {"ok": "good", "warning": "doubtful", "critical": "bad"}
-    made = [
-        TableRow(
-            text(row, "name"),
-            [
-                Cell(text(row, "name")),
-                Cell(text(row, "state"), state=states.get(text(row, "state"), "")),
-                Cell(text(row, "description"), detail=text(row, "cure")),
-            ],
+_CHECK_STATES: Final[Mapping[str, PageState]] = {
+    "failed": "bad",
+    "warning": "doubtful",
+    "unknown": "doubtful",
+    "ok": "good",
+}
+"""States of checks, the gravest first."""
+
+
+def _checks(rows: Sequence[Row], refused: str) -> Table:
+    ranks = {state: place for place, state in enumerate(_CHECK_STATES)}
+    made = []
+    for row in sorted(rows, key=lambda each: ranks.get(text(each, "state"), 0)):
+        state = text(row, "state")
+        asks, cure = text(row, "asks"), text(row, "cure")
+        made.append(
+            TableRow(
+                text(row, "name"),
+                [
+                    Cell(
+                        text(row, "name"), state=_CHECK_STATES.get(state, "doubtful"), detail=state
+                    ),
+                    Cell(text(row, "description"), detail=f"{asks}?" if state == "ok" else cure),
+                ],
+                "bad" if state == "failed" else "",
+            )
         )
-        for row in rows
-    ]
-    columns = [Column("check", "code"), Column("result"), Column("finding")]
-    return Table("checks", "Health checks", columns, made)
+    columns = [Column("check", "code"), Column("finding, and the cure")]
+    note = "Each is a resource for load balancers and monitoring, too: /api/v1/health/CHECK"
+    return Table("checks", "Health checks", columns, made, empty=refused, note=note)
+
+
+def _moment(value: str) -> str:
+    """Return a time of ISO 8601 in UTC as the other times are shown."""
+    for zone in ("+00:00", "Z"):
+        if value.endswith(zone):
+            return f"{value.removesuffix(zone).replace('T', ' ')} UTC"
+    return value
 
 
 def _identity(facts: BrokerPageFacts) -> Facts:
@@ -428,16 +456,16 @@ def _identity(facts: BrokerPageFacts) -> Facts:
         state = text(certificate, "state")
         pairs += [
             ("certificate", Cell(state, state="bad" if state == "invalid" else "")),
-            ("valid from", Cell(text(certificate, "begins"))),
-            ("valid until", Cell(text(certificate, "ends"))),
+            ("valid from", Cell(_moment(text(certificate, "begins")))),
+            ("valid until", Cell(_moment(text(certificate, "ends")))),
             ("closed listeners", Cell(", ".join(texts(certificate, "closed")))),
         ]
     if clock is not None:
         is_jumped = text(clock, "state") == "jumped"
         pairs += [
             ("clock", Cell(text(clock, "state"), state="bad" if is_jumped else "good")),
-            ("time used", Cell(text(clock, "now"))),
-            ("wall clock", Cell(text(clock, "wall"))),
+            ("time used", Cell(_moment(text(clock, "now")))),
+            ("wall clock", Cell(_moment(text(clock, "wall")))),
         ]
     return Facts("identity", "Certificate and clock", [each for each in pairs if each[1].text])
 
@@ -548,6 +576,14 @@ def _settings(rows: Sequence[Row]) -> Table:
     columns = [
         Column("setting", "code"),
         Column("value", "code"),
-        Column("from", is_minor=True),
+        Column("from", "code", is_minor=True),
     ]
-    return Table("settings", "Settings that differ from the defaults", columns, made)
+    return Table(
+        "settings",
+        "Settings that differ from the defaults",
+        columns,
+        made,
+        empty="All settings have their defaults.",
+        total=len(made),
+        note="In force now. Before a reload, amqproute check says what is wrong with the file.",
+    )

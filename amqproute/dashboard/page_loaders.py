@@ -11,11 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from amqproute.dashboard.connection_pages import (
+    ChannelList,
     ConnectionFacts,
     ConnectionList,
+    channels_page,
     connection_page,
     connections_page,
 )
+from amqproute.dashboard.display_units import address
 from amqproute.dashboard.journal_search import JournalBusy, JournalSearch
 from amqproute.dashboard.management_source import ROWS_SHOWN, ManagementSource, RowPage
 from amqproute.dashboard.message_pages import (
@@ -45,16 +48,20 @@ from amqproute.dashboard.peer_pages import (
 )
 from amqproute.dashboard.queue_pages import QueueFacts, QueueList, queue_page, queues_page
 from amqproute.dashboard.recent_log import RecentLog
+from amqproute.dashboard.report_files import ReportList
+from amqproute.dashboard.report_pages import reports_page
 from amqproute.dashboard.row_values import Row, maps, text, texts
 from amqproute.dashboard.topology_pages import (
+    BindingList,
     ExchangeFacts,
     ExchangeList,
-    HostFacts,
+    bindings_page,
     exchange_page,
     exchanges_page,
     hosts_page,
 )
 from amqproute.dashboard.traffic_history import TrafficHistory
+from amqproute.services.health_checks import CHECKS
 from amqproute.values import RELAY_PREFIX
 
 __all__ = ["LOADERS", "BrokerView", "MissingPage", "PageLoader", "missing_page"]
@@ -63,6 +70,8 @@ Query: TypeAlias = Mapping[str, str]
 
 _NO_RIGHT: Final = "This takes the right to manage $management, which you do not have."
 LONGEST_PARAMETER: Final = 1024
+MOST_HOSTS: Final = 200
+"""Virtual hosts that are shown."""
 
 
 class MissingPage(Exception):
@@ -85,8 +94,17 @@ class BrokerView(Protocol):
         """The last lines of the log."""
 
     @property
-    def report(self) -> str:
-        """Address of the pipeline's latest report; empty without one."""
+    def has_reports(self) -> bool:
+        """Whether a warehouse of the pipeline is configured."""
+
+    def reports(self) -> Awaitable[ReportList | None]:
+        """Return the pages in the pipeline's warehouse; None if none is configured."""
+
+    def report_page(self, name: str) -> Awaitable[bytes | None]:
+        """Return one of these pages; None if it does not exist."""
+
+    def settings(self) -> Sequence[Row]:
+        """Return the settings that differ from the defaults: ``name``, ``value``, ``source``."""
 
     def now_ms(self) -> int:
         """Return the wall clock, ms since the epoch."""
@@ -94,8 +112,11 @@ class BrokerView(Protocol):
     def broker_row(self) -> Row:
         """Return attributes of the broker: ``name``, ``version``, ``domains``, ``up-ms``."""
 
-    def hosts(self) -> Sequence[str]:
-        """Return the labels of the virtual hosts."""
+    def incoming(self) -> Mapping[str, int]:
+        """Return the number of connections from each organization, by its domain."""
+
+    def hosts(self) -> Sequence[Row]:
+        """Return the virtual hosts: ``name``, ``queues``, ``exchanges``, ``connections``."""
 
     def users(self) -> Sequence[Row]:
         """Return the users with a password."""
@@ -130,14 +151,15 @@ async def _overview(source: ManagementSource, view: BrokerView, query: Query) ->
 async def _peers(source: ManagementSource, view: BrokerView, query: Query) -> Page:
     cursor, contains = query.get("cursor", ""), query.get("contains", "")
     peers = await source.rows("peer", cursor=cursor, contains=contains)
-    wanted = {f"peer:{text(row, 'domain')}": text(row, "domain") for row in peers.rows}
-    incoming: dict[str, int] = {}
-    for row in (await source.rows("connection", count=1000)).rows if wanted else ():
-        domain = wanted.get(text(row, "principal"))
-        if domain is not None:
-            incoming[domain] = incoming.get(domain, 0) + 1
+    incoming = view.incoming() if peers.rows else {}
     ours = text(view.broker_row(), "domains").partition(",")[0]
-    return peers_page(PeerList(ours, peers, incoming, view.now_ms(), contains, not cursor))
+    troubled: Sequence[Row] = ()
+    if not cursor and not contains and peers.cursor:
+        status = await source.do("STATUS")
+        troubled = maps(status.facts, "peers") if status.is_good else ()
+    return peers_page(
+        PeerList(ours, peers, incoming, view.now_ms(), contains, not cursor, troubled)
+    )
 
 
 async def _peer(source: ManagementSource, view: BrokerView, query: Query) -> Page:
@@ -151,7 +173,7 @@ async def _peer(source: ManagementSource, view: BrokerView, query: Query) -> Pag
     domain = text(row, "domain")
     who = f"peer:{domain}"
     decisions = await source.rows("decision", contains=name)
-    connections = await source.rows("connection", count=1000)
+    connections = await source.rows("connection", wanted={"principal": who})
     probes = await source.rows("probe", count=1000)
     holds = await source.rows("hold", count=1000)
     names = set(texts(row, "holds"))
@@ -162,7 +184,7 @@ async def _peer(source: ManagementSource, view: BrokerView, query: Query) -> Pag
         PeerFacts(
             row,
             [each for each in decisions.rows if text(each, "hop") == text(row, "hop")],
-            [each for each in connections.rows if text(each, "principal") == who][:ROWS_SHOWN],
+            connections.rows,
             [each for each in probes.rows if text(each, "who") == who][:10],
             [each for each in holds.rows if text(each, "name") in names],
             maps(listed.facts, "messages")[:FIRST_MESSAGES] if listed.is_good else [],
@@ -242,8 +264,20 @@ async def _trace(source: ManagementSource, view: BrokerView, query: Query) -> Pa
 async def _exchanges(source: ManagementSource, view: BrokerView, query: Query) -> Page:
     cursor, contains, host = (query.get(key, "") for key in ("cursor", "contains", "host"))
     exchanges = await source.rows("exchange", cursor=cursor, contains=contains, host=host)
-    bindings = await source.rows("binding", contains=contains, host=host)
-    return exchanges_page(ExchangeList(exchanges, bindings, contains, host, not cursor))
+    return exchanges_page(ExchangeList(exchanges, contains, host, not cursor))
+
+
+async def _bindings(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    cursor, contains, host = (query.get(key, "") for key in ("cursor", "contains", "host"))
+    found = await source.rows("exchange-binding", cursor=cursor, contains=contains, host=host)
+    between = None if cursor else await source.rows("binding", contains=contains, host=host)
+    return bindings_page(BindingList(found, between, contains, host, not cursor))
+
+
+async def _channels(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    cursor, host = query.get("cursor", ""), query.get("host", "")
+    found = await source.rows("link", cursor=cursor, host=host, wanted={"kind": "channel"})
+    return channels_page(ChannelList(found, host, not cursor))
 
 
 async def _exchange(source: ManagementSource, view: BrokerView, query: Query) -> Page:
@@ -251,29 +285,17 @@ async def _exchange(source: ManagementSource, view: BrokerView, query: Query) ->
     row = await source.one("exchange", name)
     if row is None:
         raise MissingPage(f"There is no exchange {name!r}, or you may not see it.")
-    found = await source.rows("exchange-binding", contains=name, count=1000)
-    return exchange_page(
-        ExchangeFacts(
-            row,
-            [each for each in found.rows if text(each, "source") == name],
-            [
-                each
-                for each in found.rows
-                if text(each, "target") == name and text(each, "target-type") == "exchange"
-            ],
-        )
-    )
+    outward = await source.rows("exchange-binding", wanted={"source": name})
+    there = {"target": name, "target-type": "exchange"}
+    into = await source.rows("exchange-binding", wanted=there)
+    return exchange_page(ExchangeFacts(row, outward, into))
 
 
 async def _hosts(source: ManagementSource, view: BrokerView, query: Query) -> Page:
-    made = []
-    for label in view.hosts()[:200]:
-        totals = [
-            (await source.rows(kind, host=label, count=1)).total
-            for kind in ("queue", "exchange", "connection")
-        ]
-        made.append(HostFacts(label, *totals))
-    return hosts_page(made)
+    if not source.may_manage:
+        return hosts_page(RowPage((), None, "", _NO_RIGHT))
+    found = view.hosts()
+    return hosts_page(RowPage(found[:MOST_HOSTS], len(found)))
 
 
 async def _connections(source: ManagementSource, view: BrokerView, query: Query) -> Page:
@@ -281,11 +303,8 @@ async def _connections(source: ManagementSource, view: BrokerView, query: Query)
     found = await source.rows("connection", cursor=cursor, contains=contains, host=host)
     suspended: Sequence[Row] = []
     if not cursor:
-        links = await source.rows("link", host=host, count=1000)
-        suspended = [each for each in links.rows if text(each, "kind") == "suspended"]
-    return connections_page(
-        ConnectionList(found, suspended[:ROWS_SHOWN], contains, host, not cursor)
-    )
+        suspended = (await source.rows("link", host=host, wanted={"kind": "suspended"})).rows
+    return connections_page(ConnectionList(found, suspended, contains, host, not cursor))
 
 
 async def _connection(source: ManagementSource, view: BrokerView, query: Query) -> Page:
@@ -293,9 +312,8 @@ async def _connection(source: ManagementSource, view: BrokerView, query: Query) 
     row = await source.one("connection", name)
     if row is None:
         raise MissingPage(f"The connection {name!r} has ended, or you may not see it.")
-    links = await source.rows("link", count=1000)
-    own = [each for each in links.rows if text(each, "connection") == name]
-    return connection_page(ConnectionFacts(row, own[:ROWS_SHOWN]))
+    links = await source.rows("link", wanted={"connection": name})
+    return connection_page(ConnectionFacts(row, links.rows))
 
 
 async def _holds(source: ManagementSource, view: BrokerView, query: Query) -> Page:
@@ -312,7 +330,14 @@ async def _journal(source: ManagementSource, view: BrokerView, query: Query) -> 
     if not source.may_manage:
         return journal_page(JournalFacts(row, None, _NO_RIGHT, kind, node))
     records = await view.journal.last(kind, node.strip("*"))
-    return journal_page(JournalFacts(row, records, "", kind, node, view.report))
+    report = address("report") if view.has_reports else ""
+    return journal_page(JournalFacts(row, records, "", kind, node, report))
+
+
+async def _report(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    if not source.may_manage:
+        return reports_page(None, _NO_RIGHT)
+    return reports_page(await view.reports(), "", query.get("cursor", ""))
 
 
 async def _log(source: ManagementSource, view: BrokerView, query: Query) -> Page:
@@ -336,6 +361,11 @@ async def _users(source: ManagementSource, view: BrokerView, query: Query) -> Pa
 async def _broker(source: ManagementSource, view: BrokerView, query: Query) -> Page:
     certificates = (await source.rows("certificate", count=1)).rows
     clocks = (await source.rows("clock", count=1)).rows
+    health = await source.do("HEALTH")
+    asks = {name: rule.asks for name, rule in CHECKS.items()}
+    checks = [
+        {**each, "asks": asks.get(text(each, "name"), "")} for each in maps(health.facts, "checks")
+    ]
     return broker_page(
         BrokerPageFacts(
             certificates[0] if certificates else None,
@@ -343,7 +373,10 @@ async def _broker(source: ManagementSource, view: BrokerView, query: Query) -> P
             await source.rows("listener"),
             await source.rows("probe"),
             await source.rows("branch"),
-            now_ms=view.now_ms(),
+            checks,
+            view.settings() if source.may_manage else None,
+            view.now_ms(),
+            "" if health.is_good else health.words,
         )
     )
 
@@ -358,11 +391,14 @@ LOADERS: Final[Mapping[str, PageLoader]] = {
     "trace": _trace,
     "exchanges": _exchanges,
     "exchange": _exchange,
+    "bindings": _bindings,
+    "channels": _channels,
     "hosts": _hosts,
     "connections": _connections,
     "connection": _connection,
     "holds": _holds,
     "journal": _journal,
+    "report": _report,
     "log": _log,
     "users": _users,
     "broker": _broker,

@@ -53,6 +53,8 @@ __all__ = [
 FIRST_MESSAGES: Final = 10
 """Waiting messages on the page of an organization; its queue has all."""
 MOST_ON_MAP: Final = 16
+MOST_TROUBLED: Final = 20
+"""Next hops in trouble that stand above a list of many."""
 _BOX_HEIGHT: Final = 46
 _PITCH: Final = 62
 _BOX_WIDTH: Final = 300
@@ -90,6 +92,7 @@ class PeerList:
         now_ms: the wall clock.
         contains: the filter.
         is_first: whether it is the first part of the list.
+        troubled: rows of next hops in trouble, wherever in the list they are.
     """
 
     ours: str
@@ -98,6 +101,7 @@ class PeerList:
     now_ms: int
     contains: str = ""
     is_first: bool = True
+    troubled: Sequence[Row] = ()
 
 
 def _state(row: Row) -> str:
@@ -128,10 +132,16 @@ def peers_page(facts: PeerList) -> Page:
     blocks: list[Block] = []
     if facts.peers.refused:
         blocks.append(Note("refused", facts.peers.refused, "bad"))
-    rows = sorted(facts.peers.rows, key=_order)
+    known = {text(row, "name"): row for row in (*facts.troubled, *facts.peers.rows)}
+    rows = sorted(known.values(), key=_order)
     if rows:
         blocks.append(_map(rows[:MOST_ON_MAP], facts))
-    blocks.append(_table(facts))
+    listed = {text(row, "name") for row in facts.peers.rows}
+    if not listed.issuperset(text(row, "name") for row in facts.troubled):
+        troubled = sorted(facts.troubled, key=_order)[:MOST_TROUBLED]
+        columns = _table(facts, ()).columns
+        blocks.append(Table("troubled", "In trouble", columns, _rows(facts, troubled)))
+    blocks.append(_table(facts, facts.peers.rows))
     return Page("Organizations", blocks, "peers", subtitle="links to other brokers and from them")
 
 
@@ -168,13 +178,13 @@ def _map(rows: Sequence[Row], facts: PeerList) -> LinkMap:
     total = facts.peers.total
     note = ""
     if total is not None and total > count:
-        note = f"{count} of {total:,} next hops, those in trouble on this part of the list first."
+        note = f"{count} of {total:,} next hops, those in trouble first."
     return LinkMap("map", "Map", facts.ours or "this broker", made, height, center_y, note)
 
 
-def _table(facts: PeerList) -> Table:
+def _rows(facts: PeerList, rows: Sequence[Row]) -> Sequence[TableRow]:
     made = []
-    for row in facts.peers.rows:
+    for row in rows:
         name, domain = text(row, "name"), text(row, "domain")
         cell = state_cell(row)
         reason = text(row, "held") or text(row, "last-error")
@@ -193,6 +203,10 @@ def _table(facts: PeerList) -> Table:
                 "bad" if cell.state == "bad" else "",
             )
         )
+    return made
+
+
+def _table(facts: PeerList, rows: Sequence[Row]) -> Table:
     first, more = part_addresses(
         "peers", facts.is_first, facts.peers.cursor, contains=facts.contains
     )
@@ -208,7 +222,7 @@ def _table(facts: PeerList) -> Table:
             Column("security", is_minor=True),
             Column("links from it", "number", is_minor=True),
         ],
-        made,
+        _rows(facts, rows),
         empty=(
             f"No next hop has {facts.contains!r} in its name."
             if facts.contains

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amqproute.dashboard.display_units import (
@@ -27,9 +26,10 @@ from amqproute.dashboard.page_blocks import (
 from amqproute.dashboard.row_values import Row, flag, text, whole
 
 __all__ = [
+    "BindingList",
     "ExchangeFacts",
     "ExchangeList",
-    "HostFacts",
+    "bindings_page",
     "exchange_page",
     "exchanges_page",
     "hosts_page",
@@ -42,21 +42,19 @@ class ExchangeList:
 
     Attributes:
         exchanges: rows.
-        bindings: rows of bindings between nodes of AMQP 1.0.
         contains: the filter.
         host: the virtual host; empty for all.
         is_first: whether it is the first part.
     """
 
     exchanges: RowPage
-    bindings: RowPage
     contains: str = ""
     host: str = ""
     is_first: bool = True
 
 
 def exchanges_page(facts: ExchangeList) -> Page:
-    """Make the page of exchanges, and of bindings between nodes."""
+    """Make the page of exchanges."""
     made = []
     for row in facts.exchanges.rows:
         name = text(row, "name")
@@ -109,8 +107,81 @@ def exchanges_page(facts: ExchangeList) -> Page:
         more=more,
         filter=filter_by_name_and_host("exchanges", facts.contains, facts.host),
     )
-    blocks = [*noted_refusal(facts.exchanges), table, _between_nodes(facts.bindings)]
-    return Page("Exchanges", blocks, "exchanges", subtitle="and bindings between nodes")
+    return Page("Exchanges", [*noted_refusal(facts.exchanges), table], "exchanges")
+
+
+@dataclass(frozen=True, slots=True)
+class BindingList:
+    """What the list of bindings shows.
+
+    Attributes:
+        bindings: rows of bindings from exchanges.
+        between: rows of bindings between nodes; None on further parts of the list.
+        contains: the filter.
+        host: the virtual host; empty for all.
+        is_first: whether it is the first part.
+    """
+
+    bindings: RowPage
+    between: RowPage | None
+    contains: str = ""
+    host: str = ""
+    is_first: bool = True
+
+
+def bindings_page(facts: BindingList) -> Page:
+    """Make the page of bindings from exchanges, and between nodes."""
+    first, more = part_addresses(
+        "bindings",
+        facts.is_first,
+        facts.bindings.cursor,
+        contains=facts.contains,
+        host=facts.host,
+    )
+    made = []
+    for place, row in enumerate(facts.bindings.rows):
+        source, target = text(row, "source"), text(row, "target")
+        is_queue = text(row, "target-type") == "queue"
+        arguments = text(row, "arguments")
+        made.append(
+            TableRow(
+                f"{text(row, 'name')} {arguments} {place}",
+                [
+                    Cell(source or "(default exchange)", address("exchange", name=source)),
+                    Cell(target, address("queue" if is_queue else "exchange", name=target)),
+                    Cell(text(row, "target-type")),
+                    Cell(text(row, "key")),
+                    Cell("" if arguments == "{}" else arguments),
+                ],
+            )
+        )
+    table = Table(
+        "from-exchanges",
+        "Bindings from exchanges",
+        [
+            Column("from", "code"),
+            Column("to", "code"),
+            Column("kind", is_minor=True),
+            Column("key", "code"),
+            Column("arguments", "code", is_minor=True),
+        ],
+        made,
+        empty=(
+            f"No binding from an exchange has {facts.contains!r} in its name."
+            if facts.contains
+            else "No bindings from exchanges."
+        ),
+        total=facts.bindings.total,
+        first=first,
+        more=more,
+        filter=filter_by_name_and_host(
+            "bindings", facts.contains, facts.host, "Exchange, target or key contains"
+        ),
+    )
+    blocks: list[Block] = [*noted_refusal(facts.bindings), table]
+    if facts.between is not None:
+        blocks.append(_between_nodes(facts.between))
+    return Page("Bindings", blocks, "bindings", subtitle="from exchanges, and between nodes")
 
 
 def _between_nodes(page: RowPage) -> Table:
@@ -157,13 +228,13 @@ class ExchangeFacts:
 
     Attributes:
         row: of the exchange.
-        bindings: from it.
-        into: to it.
+        bindings: from it, the first ones.
+        into: to it, the first ones.
     """
 
     row: Row
-    bindings: Sequence[Row]
-    into: Sequence[Row]
+    bindings: RowPage
+    into: RowPage
 
 
 def exchange_page(facts: ExchangeFacts) -> Page:
@@ -193,8 +264,8 @@ def exchange_page(facts: ExchangeFacts) -> Page:
             )
         )
     blocks.append(Facts("facts", "Exchange", [pair for pair in pairs if pair[1].text]))
-    blocks.append(_table("from", "Bindings from it", facts.bindings, "target"))
-    blocks.append(_table("into", "Bindings to it", facts.into, "source"))
+    blocks.append(_table("from", "Bindings from it", facts.bindings, "target", name))
+    blocks.append(_table("into", "Bindings to it", facts.into, "source", name))
     return Page(
         name or "(default exchange)",
         blocks,
@@ -210,9 +281,9 @@ def _shown(row: Row, key: str) -> str:
     return "" if value in (None, "{}") else str(value)
 
 
-def _table(key: str, title: str, rows: Sequence[Row], end: str) -> Table:
+def _table(key: str, title: str, page: RowPage, end: str, name: str) -> Table:
     made = []
-    for place, row in enumerate(rows):
+    for place, row in enumerate(page.rows):
         other = text(row, end)
         is_queue = end == "target" and text(row, "target-type") == "queue"
         href = address("queue" if is_queue else "exchange", name=other)
@@ -234,45 +305,33 @@ def _table(key: str, title: str, rows: Sequence[Row], end: str) -> Table:
         Column("key", "code"),
         Column("arguments", "code", is_minor=True),
     ]
-    return Table(key, title, columns, made)
+    more = address("bindings", contains=name) if page.cursor else ""
+    return Table(key, title, columns, made, more=more)
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
-    """A virtual host.
-
-    Attributes:
-        label: its name, ``/`` for the first.
-        queues: the number of its queues and topics.
-        exchanges: the number of its exchanges.
-        connections: the number of its connections.
-    """
-
-    label: str
-    queues: int | None
-    exchanges: int | None
-    connections: int | None
-
-
-def hosts_page(hosts: Sequence[HostFacts]) -> Page:
+def hosts_page(hosts: RowPage) -> Page:
     """Make the page of virtual hosts."""
-    made = [
-        TableRow(
-            host.label,
-            [
-                Cell(host.label),
-                Cell(number(host.queues), address("queues", host=host.label)),
-                Cell(number(host.exchanges), address("exchanges", host=host.label)),
-                Cell(number(host.connections), address("connections", host=host.label)),
-            ],
+    made = []
+    for row in hosts.rows:
+        label = text(row, "name")
+        made.append(
+            TableRow(
+                label,
+                [
+                    Cell(label),
+                    Cell(number(whole(row, "queues")), address("queues", host=label)),
+                    Cell(number(whole(row, "exchanges")), address("exchanges", host=label)),
+                    Cell(number(whole(row, "connections")), address("connections", host=label)),
+                ],
+            )
         )
-        for host in hosts
-    ]
     columns = [
         Column("virtual host", "code"),
         Column("queues", "number"),
         Column("exchanges", "number"),
         Column("connections", "number"),
     ]
-    table = Table("hosts", "Virtual hosts", columns, made, empty="No virtual hosts.")
-    return Page("Virtual hosts", [table], "hosts")
+    table = Table(
+        "hosts", "Virtual hosts", columns, made, empty="No virtual hosts.", total=hosts.total
+    )
+    return Page("Virtual hosts", [*noted_refusal(hosts), table], "hosts")

@@ -103,7 +103,7 @@ class NamedFilter:
     Attributes:
         name: its key in the filter set.
         descriptor: its kind, in symbols.
-        value: the value as received, for the answering attach.
+        value: as received, for the answering attach.
         filter: its predicate.
     """
 
@@ -122,7 +122,7 @@ class FilterSet:
     Attributes:
         filters: one by one, in the order of the map.
         dropped: names of the filters that were left out as unsupported.
-        needs: the needs of all of them together.
+        needs: of all of them together.
         words: words of their selectors, a measure of their cost.
     """
 
@@ -180,7 +180,7 @@ def declared_filters(subject: str | None, selector: str | None, now_ms: Clock) -
     Args:
         subject: which messages, by their subject; None for all.
         selector: which messages; None or empty for all.
-        now_ms: the milliseconds as for `read_filters`.
+        now_ms: as for `read_filters`.
 
     Raises:
         InvalidField: one of them is not valid.

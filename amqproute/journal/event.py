@@ -374,7 +374,7 @@ _Facts = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
 _KnownFacts = dict[int, tuple[_Facts, _Notes]]
-"""Fields read from a message, by its identity: one message may reach several queues."""
+"""What was read of a message, by its identity: one at an exchange comes to queues as well."""
 
 
 def _add_facts(

@@ -137,14 +137,14 @@ class Journal:
     """The journal of a daemon.
 
     Args:
-        directory: the directory of the journal; created if missing.
-        reactor: the reactor for the way back from the threads.
+        directory: of the journal; created if missing.
+        reactor: for the way back from the threads.
         terms: see `JournalTerms`; a reload replaces them.
         domain: the organization.
         now_us: the wall clock.
         seconds: the monotonic clock.
         listener: notified of failures.
-        write: a function like `os.write`; tests simulate a full disk by it.
+        write: as `os.write`; tests supply a full disk.
     """
 
     log = Logger()
@@ -233,7 +233,7 @@ class Journal:
         """Repair the journal if necessary, and start.
 
         Args:
-            names: the names for the lines; the journal's own name among them is ignored.
+            names: for the lines; the journal's own name among them is ignored.
             rows: the store's outbox.
             former: the stream of `rows`, if the store has got another name since.
 

@@ -171,7 +171,7 @@ class _Entry:
 
 @implementer(IStagedContent)
 class StagedContent:
-    """One party's hold on a content; see `IStagedContent`.
+    """What one party holds of a content; see `IStagedContent`.
 
     Args:
         staging: the directory.
@@ -244,7 +244,7 @@ class StagingDirectory:
 
     Args:
         path: created by `open` if it is missing.
-        reactor: the reactor for results of the thread.
+        reactor: for results of the thread.
         clock_ms: milliseconds since the epoch.
     """
 

@@ -94,7 +94,7 @@ class Engine(Protocol):
         Args:
             condition: internal-error for a bug of ours, connection-forced if the transport cannot
                 stay.
-            words: the words for the peer.
+            words: for the peer.
         """
         ...
 

@@ -117,7 +117,7 @@ MIN_SALT_BYTES: Final = 12
 MAX_SALT_BYTES: Final = 256
 
 _TRANSLATED: Final = (ScramException, ValueError)
-"""Exceptions of scramp for invalid input: its own, and Unicode errors from the codecs."""
+"""What scramp raises for foul input: its own error, and Unicode errors out of the codecs."""
 
 
 def prepare(text: str) -> str:
@@ -139,7 +139,7 @@ def _check_iterations(iterations: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ScramSecret:
-    """Verifier that a server keeps instead of a password (RFC 5802 §3).
+    """What a server keeps instead of a password (RFC 5802 §3).
 
     Attributes:
         iterations: PBKDF2 rounds.
@@ -207,7 +207,7 @@ def decoy_secret(name: str, key: bytes, iterations: int = SCRAM_ITERATIONS) -> S
 
 @dataclass(frozen=True, slots=True)
 class ExternalIdentity:
-    """Identity proved by the transport before SASL.
+    """What the transport has proved before SASL began.
 
     Attributes:
         kind: ``peer`` for domain names out of a verified certificate, ``uid`` for the user id at
@@ -246,8 +246,8 @@ class VerifyCredentials:
     """Find out whether the password is right and say so with `SaslServer.resolve`.
 
     Attributes:
-        username: the given name in prepared form; empty if it could not be read.
-        password: the password to be verified; None if `is_right` has the result.
+        username: as given, in its prepared form; empty if it could not be read.
+        password: to be verified; None if `is_right` has the result.
         is_right: the known result, as in SCRAM: only the time of the answer is open.
         mechanism: its name.
     """
@@ -277,7 +277,7 @@ class MechanismFailed:
     """The exchange is over without success.
 
     Attributes:
-        reason: the reason for our log, not for the client.
+        reason: for our log, not for the client.
         is_temporary: the credentials were not looked at; the client may try again.
     """
 
@@ -422,9 +422,9 @@ def client_mechanism(
 
     Args:
         name: the mechanism, as `choose` gave it.
-        username: the username for SCRAM and PLAIN.
-        password: the password for SCRAM and PLAIN.
-        nonce: the nonce for SCRAM: fresh, unpredictable, printable ASCII without a comma.
+        username: for SCRAM and PLAIN.
+        password: for SCRAM and PLAIN.
+        nonce: for SCRAM: fresh, unpredictable, printable ASCII without a comma.
         authorization_id: for EXTERNAL: which of the proved names to act under; empty leaves it to
             the server. For ANONYMOUS: the trace information.
         confidential: nobody can listen; PLAIN is refused without it.

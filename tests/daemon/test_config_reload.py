@@ -150,6 +150,7 @@ OBSERVED: Final[dict[str, Probe]] = {
         app.config.management.metrics_networks,
         app.config.management.metrics_named,
     ),
+    "management.pipeline": lambda app: app.dashboard.has_reports,  # type: ignore[union-attr]
     "virtual-hosts.access": lambda app: app.access.rules,
     "virtual-hosts.nodes": node_terms,
     "virtual-hosts": lambda app: (
@@ -158,7 +159,7 @@ OBSERVED: Final[dict[str, Probe]] = {
     ),
     "shutdown-timeout": lambda app: app.config.shutdown_timeout,  # asked at the stop
 }  # fmt: skip
-"""Evidence that a setting is in force, by its key or the longest prefix of it."""
+"""What shows that a setting is in force, by its key or the longest beginning of it."""
 
 QUEUE: Final = {"name": "n"}
 TOPIC: Final = {"name": "t", "type": "topic", "subscriber-buffer": 100}
@@ -255,6 +256,7 @@ CHANGED: Final[dict[str, Any]] = {
     "management.max-event-streams": 7, "management.requests-per-second": 7,
     "management.max-body": 7777, "management.request-timeout": 7,
     "management.metrics-networks": ["10.1.0.0/16"], "management.metrics-named": 7,
+    "management.pipeline": "/var/lib/amqproute-pipeline",
     "log.format": "json", "log.level": "warn", "shutdown-timeout": 7,
     **{
         f"{holder}.{key}": value
@@ -516,7 +518,7 @@ class AtomicityTests(ReloadCase):
             self.assertEqual(self.state(), before, name)
 
     def test_log_is_true(self) -> None:
-        """The service's report of a reload is true."""
+        """What the service says of a reload is what has happened."""
         service = DaemonService(self.config(), self.file, self.output)
         service.application, service._is_ready = self.app, True
         prepare = self.app.reloader.components["journal"]

@@ -131,7 +131,7 @@ class ProbesTests(SynchronousTestCase):
         self.assertEqual(self.servers.asked, 2)
 
     def test_shared_question(self) -> None:
-        """A request during a query of name servers waits for the same answer."""
+        """Who asks while name servers are asked waits for the same answer."""
         self.servers.waiting = Deferred()
         asked = [Deferred.fromCoroutine(self.probes.check("dns")) for _ in range(3)]
         self.assertEqual(self.servers.asked, 1)
@@ -157,7 +157,7 @@ class ProbesTests(SynchronousTestCase):
             self.assertEqual(self.check("dnssec")[0].state.value, state)
 
     def test_verdicts(self) -> None:
-        """Results of the survey are in the checks."""
+        """What the survey has found is in the checks."""
         self.survey.verdicts = [HealthVerdict("peer.unreachable", "beta.example", "waits").row()]
         (result,) = self.check("destinations")
         self.assertEqual((result.state.value, result.subjects), ("failed", ("beta.example",)))

@@ -77,7 +77,7 @@ class TesterTests(SynchronousTestCase):
         self.assertNoResult(self.start("y.example"))
 
     def test_invalid(self) -> None:
-        """A text that is no address of another broker is reported, and nothing is asked."""
+        """What is no address of another broker is told, and nothing is asked."""
         for to in ("", "orders@", "x" * 300):
             found = self.successResultOf(self.start(to))
             self.assertFalse(found.is_good, to)

@@ -19,16 +19,18 @@ from twisted.logger import LogLevel
 from amqproute.dashboard.display_units import address
 from amqproute.dashboard.html_renderer import HtmlRenderer, PageFrame
 from amqproute.dashboard.journal_search import JournalSearch
-from amqproute.dashboard.management_source import Answer, RowPage
+from amqproute.dashboard.management_source import NOTHING, Answer, RowPage
 from amqproute.dashboard.overview_pages import problems_of
 from amqproute.dashboard.page_actions import ACTIONS, confirmation_page, form_page, outcome_page
 from amqproute.dashboard.page_blocks import Page
 from amqproute.dashboard.page_loaders import LOADERS, MissingPage, missing_page
 from amqproute.dashboard.peer_pages import test_page
 from amqproute.dashboard.recent_log import RecentLog
+from amqproute.dashboard.report_files import ReportFile, ReportHeadline, ReportList
 from amqproute.dashboard.row_values import Row
 from amqproute.dashboard.traffic_history import MOST_SAMPLES, TrafficHistory, TrafficSample
 from amqproute.journal.record import JournalRecord, RecordKind
+from amqproute.services.health_checks import CHECKS
 
 NOW_MS = 1_795_345_200_000
 RELAY = "amqp$out/"
@@ -61,13 +63,22 @@ class SampleSource:
         self.asked: list[tuple[str, str, str, Mapping[str, object]]] = []
 
     def rows(
-        self, kind: str, *, cursor: str = "", contains: str = "", host: str = "", count: int = 50
+        self,
+        kind: str,
+        *,
+        cursor: str = "",
+        contains: str = "",
+        host: str = "",
+        wanted: Mapping[str, str] = NOTHING,
+        count: int = 50,
     ) -> Deferred[RowPage]:
         """See `ManagementSource`."""
         found = [
             row
             for row in self._rows.get(kind, ())
-            if contains in str(row["name"]) and host in ("", row.get("virtual-host"))
+            if contains in str(row["name"])
+            and host in ("", row.get("virtual-host"))
+            and wanted.items() <= row.items()
         ]
         start = int(cursor or 0)
         end = start + count
@@ -95,7 +106,7 @@ class SampleSource:
 
 
 class SampleView:
-    """Made-up contents of pages beside rows of management.
+    """What pages show beside rows of management, made up.
 
     Args:
         history: traffic.
@@ -103,8 +114,6 @@ class SampleView:
         rules: rows.
         journal: the audit journal.
     """
-
-    report = ""
 
     def __init__(
         self,
@@ -116,6 +125,8 @@ class SampleView:
         self.history = history
         self.journal = journal
         self.log = RecentLog(lambda event: str(event.get("text")))
+        self.published: ReportList | None = None
+        self.changed: Sequence[Row] = ()
         self._users = users
         self._rules = rules
 
@@ -132,9 +143,33 @@ class SampleView:
             "up-ms": 187_000_000,
         }
 
-    def hosts(self) -> Sequence[str]:
+    def incoming(self) -> Mapping[str, int]:
         """See `BrokerView`."""
-        return ["/", "shop"]
+        return {"beta.example": 1}
+
+    def hosts(self) -> Sequence[Row]:
+        """See `BrokerView`."""
+        return [
+            {"name": "/", "queues": 5, "exchanges": 8, "connections": 9},
+            {"name": "shop", "queues": 1, "exchanges": 7, "connections": 1},
+        ]
+
+    @property
+    def has_reports(self) -> bool:
+        """See `BrokerView`."""
+        return self.published is not None
+
+    def reports(self) -> Deferred[ReportList | None]:
+        """See `BrokerView`."""
+        return succeed(self.published)
+
+    def report_page(self, name: str) -> Deferred[bytes | None]:
+        """See `BrokerView`."""
+        return succeed(REPORT if name == "2026-11-22.html" else None)
+
+    def settings(self) -> Sequence[Row]:
+        """See `BrokerView`."""
+        return self.changed
 
     def users(self) -> Sequence[Row]:
         """See `BrokerView`."""
@@ -243,6 +278,41 @@ def traffic(level: int, growth: int = 0) -> TrafficHistory:
     return history
 
 
+REPORT = b"<!DOCTYPE html><title>report</title>"
+
+
+def checks(**failed: str) -> Answer:
+    """Return the answer to HEALTH, where the checks that are given have failed."""
+    found = [
+        {"name": name, "state": "failed" if name in failed else "ok",
+         "description": failed.get(name, "it is well"), "cure": rule.cure}
+        for name, rule in CHECKS.items()
+    ]  # fmt: skip
+    state = "failed" if failed else "ok"
+    return Answer(200, state, {"state": state, "checks": found})
+
+
+def reports(days: int, *headlines: ReportHeadline) -> ReportList:
+    """Return the pages of the pipeline about some days."""
+    files = [
+        ReportFile(
+            f"2026-{9 + n // 30:02}-{1 + n % 30:02}.html",
+            40_000 + 977 * n % 30_000,
+            NOW_MS - (days - n) * 86_400_000,
+        )
+        for n in reversed(range(days))
+    ]
+    return ReportList("/var/lib/amqproute-pipeline", files, headlines)
+
+
+SETTINGS: Sequence[Row] = (
+    {"name": "container-id", "value": "broker1.alpha.example", "source":
+     "/etc/amqproute/amqproute.yaml:3"},
+    {"name": "relay.dead-after", "value": "2d", "source": "/etc/amqproute/amqproute.yaml:18"},
+    {"name": "listen[0]", "value": '{"endpoint": "tls:5671", "tls": "required"}', "source":
+     "/etc/amqproute/amqproute.yaml:9"},
+)  # fmt: skip
+
 RULES: Sequence[Row] = (
     {"name": "1", "effect": "allow", "verbs": ["publish", "consume"], "who": "user:*",
      "node": "orders"},
@@ -292,6 +362,9 @@ def ordinary() -> tuple[SampleSource, SampleView]:
             {"name": "to-orders", "kind": "link", "direction": "in", "address": "orders",
              "node": "orders", "connection": "192.0.2.1:40001", "credit": 100, "unsettled": 0,
              "deliveries": 412, "virtual-host": "/"},
+            {"name": "channel 1", "kind": "channel", "direction": "both", "address": None,
+             "node": "orders", "connection": "192.0.2.21:40021", "credit": 200, "unsettled": 12,
+             "unconfirmed": 3, "mode": "confirm", "principal": "user:bob", "virtual-host": "/"},
             {"name": "kept", "kind": "suspended", "direction": "out", "address": "news",
              "node": None, "connection": None, "credit": 0, "unsettled": 0, "deliveries": None,
              "virtual-host": "/"},
@@ -339,6 +412,7 @@ def ordinary() -> tuple[SampleSource, SampleView]:
         ],
     }  # fmt: skip
     answers = {
+        "HEALTH": checks(),
         "STATUS": Answer(200, "all is well", {
             "verdicts": [], "counts": {}, "messages": {"here": 121_954, "to-others": 24},
             "peers": [],
@@ -359,6 +433,8 @@ def ordinary() -> tuple[SampleSource, SampleView]:
     }  # fmt: skip
     users = [{"name": "ann", "mechanisms": "SCRAM-SHA-256, PLAIN"}, {"name": "bob"}]
     view = SampleView(traffic(4), users, RULES)
+    view.changed = SETTINGS
+    view.published = reports(60, ReportHeadline("good", "Every message is accounted for"))
     for number in range(12):
         view.log({
             "log_time": NOW_MS / 1000 + number, "log_level": LogLevel.info,
@@ -370,6 +446,7 @@ def ordinary() -> tuple[SampleSource, SampleView]:
 def empty() -> tuple[SampleSource, SampleView]:
     """Return a broker that has just been started for the first time."""
     answers = {
+        "HEALTH": checks(),
         "STATUS": Answer(200, "all is well", {
             "verdicts": [], "counts": {}, "messages": {"here": 0, "to-others": 0}, "peers": [],
         }),
@@ -498,6 +575,13 @@ def on_fire() -> tuple[SampleSource, SampleView]:
     ]  # fmt: skip
     answers = {
         **source._answers,
+        "HEALTH": checks(
+            certificates="our certificate ended on 2026-11-22",
+            disk="1.2 GB are free, fewer than 5 GB",
+            journal="No space left on device; 91,122 events wait",
+            clock="the wall clock has jumped ahead by 1 d",
+            destinations="62 next hops cannot be reached: beta.example, org-1.example",
+        ),
         "STATUS": Answer(200, "9 found", {
             "verdicts": verdicts,
             "counts": {"mark.closed": 2, "clock.jumped": 1, "certificate.invalid": 1,
@@ -530,6 +614,16 @@ def on_fire() -> tuple[SampleSource, SampleView]:
         }),
     }  # fmt: skip
     burning = SampleView(traffic(40, 900), view._users, RULES)
+    burning.changed = [*SETTINGS, *({"name": f"peers.org-{n}.example.contract.messages-per-second",
+                                     "value": str(n), "source": "/etc/amqproute/amqproute.yaml:99"}
+                                    for n in range(150))]  # fmt: skip
+    burning.published = reports(
+        60,
+        ReportHeadline("bad", "3 messages are not accounted for",
+                       ["order-4711 was taken by beta.example and is nowhere", "order-4712"]),
+        ReportHeadline("bad", "Brokers contradict each other about 1 hand-over"),
+        ReportHeadline("doubtful", "The journal of gamma.example has a gap of 812 records"),
+    )  # fmt: skip
     levels = (LogLevel.info, LogLevel.warn, LogLevel.error, LogLevel.critical)
     for number in range(80):
         burning.log({

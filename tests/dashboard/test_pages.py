@@ -28,6 +28,7 @@ from amqproute.dashboard.page_blocks import (
     Toolbar,
 )
 from amqproute.dashboard.page_loaders import LOADERS
+from amqproute.dashboard.peer_pages import MOST_TROUBLED
 from amqproute.dashboard.queue_pages import age_bars
 from amqproute.dashboard.recent_log import RecentLog
 from amqproute.dashboard.row_values import Row
@@ -196,7 +197,7 @@ class OverviewTests(SynchronousTestCase):
     """The overview."""
 
     def test_worst_first(self) -> None:
-        """Critical findings come before warnings; a kind tells the number of further ones."""
+        """What is critical comes before warnings; a kind tells how many more there are."""
         source, _ = samples.on_fire()
         found = problems_of(source._answers["STATUS"].facts)
         self.assertEqual([each.state for each in found], ["bad"] * 4 + ["doubtful"] * 5)
@@ -237,6 +238,17 @@ class OverviewTests(SynchronousTestCase):
 
 class PeerTests(SynchronousTestCase):
     """Organizations."""
+
+    def test_troubled(self) -> None:
+        """Those in trouble stand above a list of many, wherever in it they are, within a bound."""
+        page = made("peers", {}, *samples.on_fire())
+        shown = block(page, Table, "troubled")
+        self.assertEqual(len(shown.rows), MOST_TROUBLED)
+        self.assertEqual({each.state for each in shown.rows}, {"bad"})
+        for query in ({"contains": "partner"}, {"cursor": "50"}):
+            keys = [each.key for each in made("peers", query, *samples.on_fire()).blocks]
+            self.assertNotIn("troubled", keys)
+        self.assertNotIn("troubled", [x.key for x in made("peers", {}, *samples.ordinary()).blocks])
 
     def test_map(self) -> None:
         """The map has those in trouble first, and a bound."""

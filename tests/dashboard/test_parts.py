@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -16,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.dashboard import display_units as units
 from amqproute.dashboard import journal_search, recent_log
-from amqproute.dashboard.html_renderer import HtmlRenderer, PageFrame
+from amqproute.dashboard.html_renderer import HtmlRenderer, PageFrame, row_id
 from amqproute.dashboard.journal_search import JournalBusy, JournalSearch
 from amqproute.dashboard.line_chart import ceiling, line_chart
 from amqproute.dashboard.live_changes import LivePage
@@ -35,6 +36,8 @@ from amqproute.dashboard.page_blocks import (
     Column,
     Facts,
     FormPanel,
+    LogLines,
+    LogRow,
     Note,
     Page,
     Problem,
@@ -160,7 +163,7 @@ def table(*rows: tuple[str, str]) -> Table:
 
 
 class ChangeTests(SynchronousTestCase):
-    """The octets for a browser."""
+    """What a browser is sent."""
 
     def test_row(self) -> None:
         """Only the rows that have changed are sent while the table has the same rows."""
@@ -174,14 +177,45 @@ class ChangeTests(SynchronousTestCase):
         again = live.change(Page("p", [note, table(("a", "1"), ("b", "2"))]), "")
         self.assertEqual(again.elements, {})
 
+    def test_come_and_gone(self) -> None:
+        """Of rows that come and go, the new ones are sent, and the order of all."""
+        before = table(("a", "1"), ("b", "1"), ("c", "1"))
+        after = replace(table(("d", "1"), ("c", "1"), ("b", "2")), total=3, more="/ui/more")
+        live = LivePage(RENDERER, FRAME, Page("p", [before]))
+        change = live.change(Page("p", [after]), "now")
+        ids = [row_id(after, row) for row in after.rows]
+        self.assertEqual(set(change.elements), {ids[0], ids[2], "h-t", "p-t"})
+        self.assertEqual(change.orders, {"b-t": ids})
+        self.assertIn(">3<", change.elements["h-t"])
+        self.assertIn("/ui/more", change.elements["p-t"])
+        self.assertEqual(json.loads(change.encode())["orders"], {"b-t": ids})
+
     def test_block(self) -> None:
-        """A table with other rows is sent whole, as is another block."""
-        live = LivePage(RENDERER, FRAME, Page("p", [Note("n", "old"), table(("a", "1"))]))
+        """Another block is sent whole, as is a table that was empty, or has doubtful keys."""
+        live = LivePage(RENDERER, FRAME, Page("p", [Note("n", "old"), table()]))
         change = live.change(Page("p", [Note("n", "new"), table(("b", "1"))]), "now")
         self.assertEqual(set(change.elements), {"b-n", "b-t"})
+        change = live.change(Page("p", [Note("n", "new"), table(("b", "1"), ("b", "2"))]), "now")
+        self.assertEqual(set(change.elements), {"b-t"})
+        change = live.change(Page("p", [Note("n", "new"), table()]), "now")
+        self.assertEqual((set(change.elements), change.orders), ({"b-t"}, {}))
+
+    def test_lines(self) -> None:
+        """A log is sent line by line, two equal lines apart."""
+
+        def lines(*texts: str) -> Page:
+            return Page("p", [LogLines("l", "", [LogRow("now", "info", each) for each in texts])])
+
+        live = LivePage(RENDERER, FRAME, lines("b", "a"))
+        change = live.change(lines("b", "c", "b", "a"), "now")
+        (order,) = change.orders.values()
+        self.assertEqual(len(order), 4)
+        self.assertEqual(sorted(change.elements), sorted(set(order[:2])))
+        self.assertEqual(live.change(lines("b", "c", "b"), "now").orders, {"b-l": order[:3]})
+        self.assertEqual(set(live.change(lines(), "now").elements), {"b-l"})
 
     def test_other_blocks(self) -> None:
-        """If blocks come or go, all are sent."""
+        """Where blocks come or go, all are sent."""
         live = LivePage(RENDERER, FRAME, Page("p", [table()]))
         change = live.change(Page("p", [Note("n", "bad"), table()]), "now")
         self.assertIn('id="b-n"', change.blocks)
@@ -298,7 +332,7 @@ class FeedTests(SynchronousTestCase):
 
 
 class ActionTests(SynchronousTestCase):
-    """An operator's actions."""
+    """What an operator can do."""
 
     def test_operations(self) -> None:
         """Each action is an operation of management, on a type of entities that it has."""
@@ -316,7 +350,7 @@ class ActionTests(SynchronousTestCase):
         self.assertEqual(found, {"to": "beta.example", "reason": "moving"})
 
     def test_invalid(self) -> None:
-        """Missing and wrong fields are named."""
+        """What is missing or wrong is named."""
         for key, values, words in (
             ("retry", {}, "say which messages"),
             ("retry", {"ids": "seven"}, "ids are numbers"),

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.dashboard.dashboard_site import ALARM_SECONDS
 from amqproute.dashboard.management_source import Answer
+from amqproute.dashboard.shown_pages import MOST_SHOWN
+from amqproute.dashboard.status_memory import STATUS_SECONDS
 from tests.dashboard.samples import SampleSource, on_fire, ordinary
 from tests.dashboard.site_rig import Pages
-from tests.http.rig import encode
+from tests.http.rig import HttpConnection, encode
 
 
 class SiteCase(SynchronousTestCase):
@@ -59,7 +62,7 @@ class LogInTests(SiteCase):
             self.assertEqual(answer.headers["Location"], "/ui/", where)
 
     def test_somebody_else(self) -> None:
-        """A logged-in user may log in as another one, on a page that knows no token."""
+        """Who has logged in may log in as somebody else, on a page that knows no token."""
         self.pages.log_in()
         self.pages.csrf = ""
         fields = [("user", "bob"), ("password", "secret")]
@@ -92,12 +95,12 @@ class PageTests(SiteCase):
         self.assertEqual(answer.headers["Cache-Control"], "no-store")
         self.assertIn("default-src 'self'", answer.headers["Content-Security-Policy"])
         text = answer.body.decode()
-        self.assertIn('data-live="/ui/live?name=orders&amp;page=queue"', text)
+        self.assertIn('data-live="/ui/live?name=orders&amp;page=queue&amp;seen=1"', text)
         self.assertIn(f'name="csrf-token" value="{self.pages.csrf}"', text)
         self.assertIn("user:ann", text)
 
     def test_missing(self) -> None:
-        """A missing page is a 404 that does not wait for changes."""
+        """What does not exist is a page with 404, that does not wait for changes."""
         self.pages.log_in()
         for target in ("/ui/nothing", "/ui/queue?name=nothing", "/ui/queue"):
             answer = self.pages.get(target)
@@ -121,7 +124,7 @@ class PageTests(SiteCase):
             self.assertIn(b"all is well", self.pages.get("/ui/holds").body)
         asked = [each for each in self.pages.source.asked if each[0] == "STATUS"]
         self.assertEqual(len(asked), 1)
-        self.pages.web.clock.advance(ALARM_SECONDS)
+        self.pages.web.clock.advance(STATUS_SECONDS)
         self.pages.get("/ui/holds")
         self.assertEqual(len([x for x in self.pages.source.asked if x[0] == "STATUS"]), 2)
 
@@ -161,6 +164,41 @@ class LiveTests(SiteCase):
         self.pages.post("/ui/logout")
         web.clock.advance(1)
         self.assertIn(b"event: gone", connection.read())
+
+    def follow(self, address: str) -> HttpConnection:
+        """Follow a page."""
+        connection = self.pages.web.connect()
+        connection.send(encode("GET", address, {"Cookie": self.pages.cookie}))
+        self.pages.web.clock.advance(0)
+        return connection
+
+    def test_seen(self) -> None:
+        """After a page, only what has changed since is sent; a page is not given to others."""
+        self.pages.log_in()
+        found = re.search(rb'data-live="([^"]+)"', self.pages.get("/ui/queues").body)
+        assert found is not None
+        address = html.unescape(found[1].decode())
+        others = self.follow(address.replace("page=queues", "page=holds")).read()
+        self.assertIn(b'"blocks"', others)
+        rows = self.pages.source._rows
+        changed = [{**each, "depth": 77} if each["name"] == "orders" else each
+                   for each in rows["queue"]]  # fmt: skip
+        self.pages.source._rows = {**rows, "queue": changed}
+        first = self.follow(address).read()
+        self.assertNotIn(b'"blocks"', first)
+        data = json.loads(first.partition(b"data: ")[2].partition(b"\n")[0])
+        self.assertEqual(len(data["elements"]), 1)
+        self.assertIn(">77<", "".join(data["elements"].values()))
+        self.assertIn(b'"blocks"', self.follow(address).read())
+
+    def test_many_seen(self) -> None:
+        """Pages that nobody follows are forgotten."""
+        self.pages.log_in()
+        found = re.search(rb'data-live="([^"]+)"', self.pages.get("/ui/queues").body)
+        assert found is not None
+        for _ in range(MOST_SHOWN):
+            self.pages.get("/ui/holds")
+        self.assertIn(b'"blocks"', self.follow(html.unescape(found[1].decode())).read())
 
     def test_unknown(self) -> None:
         """There are no changes of a page that does not exist."""
@@ -210,7 +248,7 @@ class ActionTests(SiteCase):
         self.assertIn(b"/ui/peers", result.body)
 
     def test_form(self) -> None:
-        """A form to fill in comes first, and its faults are named."""
+        """Where something has to be filled in, that comes first; what is wrong is told."""
         fields = [("action", "hold"), ("to", "beta.example")]
         self.assertIn(b'name="reason"', self.pages.post("/ui/act", fields).body)
         self.assertEqual(self.done(), [])

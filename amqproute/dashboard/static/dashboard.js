@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps a page live: replaces the elements that the daemon has made anew. Without it, every page
+// Keeps a page live: takes the elements that the daemon has made anew. Without it, every page
 // still works; it is then as old as its request.
 
 const source = document.body.dataset.live;
@@ -28,13 +28,19 @@ function focusWithin(element) {
   return [...element.querySelectorAll("a, button, [tabindex]")].indexOf(active);
 }
 
-function replace(id, html) {
-  const old = document.getElementById(id);
-  if (!old || isBusy(old)) return;
+function make(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
-  const made = template.content.firstElementChild;
-  if (!made || made.isEqualNode(old)) return;
+  return template.content.firstElementChild;
+}
+
+/** Replaces an element; false if the operator is busy there, and it has to wait. */
+function replace(id, html) {
+  const old = document.getElementById(id);
+  if (!old) return true;
+  if (isBusy(old)) return false;
+  const made = make(html);
+  if (!made || made.isEqualNode(old)) return true;
   const focused = focusWithin(old);
   const scroll = old.querySelector(".scroll")?.scrollLeft ?? 0;
   old.replaceWith(made);
@@ -46,6 +52,46 @@ function replace(id, html) {
     places[Math.min(focused, places.length - 1)]?.focus({ preventScroll: true });
   }
   addCopyButtons(made);
+  return true;
+}
+
+/** Has the rows of a block come, go and move; false if that has to wait. */
+function arrange(id, ids, elements) {
+  const block = document.getElementById(id);
+  const rows = block?.querySelector("tbody, .log");
+  if (!rows) return true;
+  if (isBusy(rows)) return false;
+  const wanted = new Set(ids);
+  for (const row of [...rows.children]) {
+    if (!wanted.has(row.id)) row.remove();
+  }
+  let next = null;
+  for (const each of [...ids].reverse()) {
+    const known = document.getElementById(each);
+    const row = known ?? (elements[each] && make(elements[each]));
+    if (!row) continue;
+    if (!known && row.matches("tr")) row.classList.add("changed");
+    if (row.parentElement !== rows || row.nextElementSibling !== next) rows.insertBefore(row, next);
+    next = row;
+  }
+  return true;
+}
+
+/** What came while the operator was busy with what it would replace. */
+let late = { elements: {}, orders: {} };
+
+function take(elements, orders) {
+  const all = { ...late.elements, ...elements };
+  const ordered = { ...late.orders, ...orders };
+  late = { elements: {}, orders: {} };
+  for (const [id, html] of Object.entries(all)) {
+    if (!replace(id, html)) late.elements[id] = html;
+  }
+  for (const [id, ids] of Object.entries(ordered)) {
+    if (arrange(id, ids, all)) continue;
+    late.orders[id] = ids;
+    for (const each of ids) if (all[each]) late.elements[each] = all[each];
+  }
 }
 
 /** Takes all blocks anew: one by one if they are the same ones as before. */
@@ -69,10 +115,13 @@ function begin() {
   stream.addEventListener("open", () => say("live", false));
   stream.addEventListener("change", event => {
     say("live", false);
-    const { time, elements, blocks } = JSON.parse(event.data);
+    const { time, elements, orders, blocks } = JSON.parse(event.data);
     document.querySelector("header .time").textContent = `${time} UTC`;
-    if (blocks) replaceAll(blocks);
-    for (const [id, html] of Object.entries(elements)) replace(id, html);
+    if (blocks) {
+      late = { elements: {}, orders: {} };
+      replaceAll(blocks);
+    }
+    take(elements, orders);
   });
   stream.addEventListener("gone", () => {
     end();

@@ -46,7 +46,7 @@ class Frontend(ClientConnection):
     Args:
         connection: the engine, in the server role.
         context: shared by all AMQP 1.0 connections.
-        authenticator: the authenticator of the listener it came in by.
+        authenticator: of the listener it came in by.
         facts: facts about the transport.
     """
 

@@ -73,7 +73,7 @@ class Negotiation(ConnectionState):
     """The phases before AMQP frames.
 
     Args:
-        settings: the settings of the connection.
+        settings: of the connection.
         sasl_server: supplies a server's mechanisms; None for no SASL.
         sasl_client: chooses a client's mechanism; None for no SASL.
     """
@@ -174,7 +174,7 @@ class Negotiation(ConnectionState):
         Args:
             ok: whether they are right; None if that cannot be decided now, and the peer may try
                 again.
-            now: the now of the monotonic clock, seconds.
+            now: of the monotonic clock, seconds.
 
         Raises:
             LocalProtocolError: no credentials are to be verified.

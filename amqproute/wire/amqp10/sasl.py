@@ -65,7 +65,7 @@ class Reaction:
     """The result of one body.
 
     Attributes:
-        bodies: the bodies to be sent.
+        bodies: to be sent.
         verify: a password to be checked outside; `ServerExchange.resolve` continues.
         done: the exchange succeeded.
         failed: reason of the failure, for our log only.
