@@ -8,10 +8,11 @@ daemon sees the new values before a restart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TypeVar
 
 from amqproute.config.access_settings import ListenSettings
+from amqproute.config.config_source import ConfigSource, Location
 from amqproute.config.schema import Config
 from amqproute.config.schema_base import Settings, is_at_start
 
@@ -64,13 +65,46 @@ def after_reload(running: Config, wanted: Config) -> Config:
         "listen": _listeners(running.listen, wanted.listen),
         "tls": _carried(running.tls, tls),
     }
+    carried: set[Location] = {("listen",)}
+    if tls is not wanted.tls:
+        carried.add(("tls",))
     for name, info in Config.model_fields.items():
         before, after = getattr(running, name), getattr(wanted, name)
+        key = info.alias or name
         if is_at_start(info):
             update[name] = before
-        elif name not in update and isinstance(before, Settings):
-            update[name] = _carried(before, after)
-    return wanted.model_copy(update=update)
+            carried.add((key,))
+        elif isinstance(before, Settings):
+            update.setdefault(name, _carried(before, after))
+            carried.update(
+                (key, inner.alias or "")
+                for inner in type(before).model_fields.values()
+                if is_at_start(inner)
+            )
+    return wanted.model_copy(update=update).with_source(_source(running, wanted, carried))
+
+
+def _source(running: Config, wanted: Config, carried: Set[Location]) -> ConfigSource:
+    """Return where the settings in force come from: those carried over, from where they did."""
+
+    def is_carried(at: Location) -> bool:
+        return any(at[:length] in carried for length in range(1, len(at) + 1))
+
+    places = {at: place for at, place in wanted.source.places.items() if not is_carried(at)}
+    places |= {at: place for at, place in running.source.places.items() if is_carried(at)}
+    numbers = {each.endpoint: number for number, each in enumerate(wanted.listen)}
+    for number, listen in enumerate(running.listen):
+        other = numbers.get(listen.endpoint)
+        for info in type(listen).model_fields.values() if other is not None else ():
+            if is_at_start(info):
+                continue
+            key = info.alias or ""
+            places.pop(("listen", number, key), None)
+            at: Location = ("listen", other or 0, key)
+            for where, place in wanted.source.places.items():
+                if where[:3] == at:
+                    places[*("listen", number), *where[2:]] = place
+    return ConfigSource(wanted.source.path, wanted.source.files, places)
 
 
 def _carried(running: Group, wanted: Group) -> Group:

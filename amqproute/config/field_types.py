@@ -20,6 +20,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Va
 from amqproute import address, dial_policy
 from amqproute.config import units
 from amqproute.config.endpoint import parse_endpoint
+from amqproute.config.value_references import CREDENTIALS, credential
 from amqproute.errors import AmqpError
 
 Right = Literal["publish", "consume", "create", "transfer", "browse", "manage", "impersonate"]
@@ -32,6 +33,8 @@ LONGEST_PATTERN: Final = 1024
 """Characters of the pattern of a policy."""
 LONGEST_SHORT_TEXT: Final = 255
 """Octets of a short string of AMQP 0-9-1."""
+DEFAULT_INCLUDE: Final = ("conf.d/*.yaml",)
+"""The value of ``include`` where the main file does not give it."""
 SYSTEM_TRUST: Final = "system"
 """The value of ``tls.trust`` for the certificate authorities of the machine."""
 
@@ -109,10 +112,35 @@ def _path(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, str):
         hint = "; put it in quotes" if isinstance(value, bool | int | float) else ""
         raise ValueError(f"{value!r} is not the path of a file{hint}")
-    if not value or "\0" in value:
-        raise ValueError(f"{value!r} is not the path of a file")
-    directory = info.context.get("directory") if isinstance(info.context, dict) else None
-    return directory / value if isinstance(directory, Path) else Path(value)
+    context = info.context if isinstance(info.context, dict) else {}
+    return file_path(value, context.get("directory"), context.get("credentials"))
+
+
+def file_path(text: str, directory: Path | None, credentials: Path | None) -> Path:
+    """Return the path that a setting names.
+
+    Args:
+        text: as written; ``%d/NAME`` is a credential of the unit.
+        directory: of the main file, which relative paths start from.
+        credentials: the directory of the unit's credentials; None if it is not known.
+
+    Raises:
+        ValueError: it is no path.
+    """
+    if not text or "\0" in text:
+        raise ValueError(f"{text!r} is not the path of a file")
+    if text.startswith(CREDENTIALS):
+        return credential(text, credentials)
+    return Path(text) if directory is None else directory / text
+
+
+def include_pattern(text: str) -> str:
+    """Check the pattern of files to include."""
+    if not text or "\0" in text:
+        raise ValueError(f"{text!r} is not the path of a file")
+    if any(mark in part for part in Path(text).parts[:-1] for mark in "*?["):
+        raise ValueError(f"{text!r}: a star is for names of files, not of directories")
+    return text
 
 
 def _trust(value: object, info: ValidationInfo) -> object:
@@ -358,6 +386,7 @@ PinText = Annotated[str, AfterValidator(_pin)]
 ProbeZone = Annotated[str, AfterValidator(_probe_zone)]
 NodeType = Literal["queue", "topic"]
 BoundTarget = Annotated[str, AfterValidator(_in_words(_bound_target))]
+IncludePattern = Annotated[str, AfterValidator(include_pattern)]
 ContainerId = Annotated[str, AfterValidator(_container_id)]
 PolicyName = Annotated[str, AfterValidator(_policy_name)]
 RegularExpression = Annotated[str, AfterValidator(_regular_expression)]

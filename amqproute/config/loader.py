@@ -18,7 +18,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,11 +27,20 @@ from pydantic_core import ErrorDetails
 
 from amqproute.config import units, yaml_document
 from amqproute.config.access_settings import ListenSettings
+from amqproute.config.config_files import MergedDocument, merged_text, read_files
+from amqproute.config.config_source import ConfigPlace, ConfigSource, Location, dotted
 from amqproute.config.endpoint import parse_endpoint
 from amqproute.config.field_types import SYSTEM_TRUST
 from amqproute.config.node_settings import BindingSettings, NodeSettings
 from amqproute.config.routing_settings import RouteSettings
-from amqproute.config.schema import Config, ConfigSource
+from amqproute.config.schema import Config
+from amqproute.config.schema_base import Settings
+from amqproute.config.value_references import (
+    CREDENTIALS,
+    CREDENTIALS_VARIABLE,
+    credentials_directory,
+    is_unresolved,
+)
 from amqproute.errors import ConfigError
 
 __all__ = [
@@ -43,16 +52,15 @@ __all__ = [
     "load",
     "loads",
     "read_node",
+    "unresolved_credentials",
 ]
 
 DEFAULT_PATH: Final = Path("/etc/amqproute/amqproute.yaml")
 
 ENVIRONMENT_VARIABLE: Final = "AMQPROUTE_CONFIG"
 
-# A file of this size is not a configuration but, for example, a log.
-_LARGEST_FILE: Final = 16 * 2**20
-
-Location = tuple[str | int, ...]
+SHORTEST_SECRET: Final = 4
+"""Characters of a value that is looked for in texts; shorter ones are in many words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +68,8 @@ class ConfigProblem:
     """One problem, certain or possible.
 
     Attributes:
-        file: the configuration file.
-        line: the line of the key, from 1; also 1 if the key is not in the file.
+        file: the file of the key; the main file if no file has it.
+        line: the line of the key, from 1; also 1 if no file has it.
         key: the dotted key, as in ``listen[0].tls``; empty for the file as a whole.
         message: the problem and, after a semicolon, the correction.
     """
@@ -100,67 +108,149 @@ def find(explicit: Path | str | None = None, environ: Mapping[str, str] = os.env
     return path
 
 
-def load(path: Path | str) -> Config:
-    """Read a configuration file.
+def load(path: Path | str, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read a configuration file, and the files that it includes.
+
+    Args:
+        path: the main file.
+        environ: the environment, which values may refer to.
 
     Raises:
-        ConfigError: the file cannot be read, or `loads` refuses its content.
+        ConfigError: a file cannot be read, or the settings are refused.
     """
-    path = Path(path)
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise ConfigError([f"{path}:1: cannot be read: {error.strerror or error}"]) from None
-    if len(raw) > _LARGEST_FILE:
-        raise ConfigError([f"{path}:1: is over {_LARGEST_FILE} octets; is it a configuration?"])
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ConfigError([f"{path}:{line}: is not UTF-8: {error.reason}"]) from None
-    return loads(text, path)
+    return _validated(read_files(Path(path), environ), environ)
 
 
-def loads(text: str, path: Path | str) -> Config:
-    """Read a configuration from text.
+def loads(text: str, path: Path | str, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read a configuration from text, without the files that it includes.
 
     Args:
         text: YAML; empty text gives the defaults.
         path: the file of the text, for messages; relative paths start from its directory.
+        environ: the environment, which values may refer to.
 
     Raises:
         ConfigError: with all problems found.
     """
-    path = Path(path)
-    parsed = yaml_document.read(text)
-    lines = parsed.lines
+    return _validated(merged_text(text, Path(path), environ), environ)
+
+
+def _validated(merged: MergedDocument, environ: Mapping[str, str]) -> Config:
+    """Return the settings of a document.
+
+    Raises:
+        ConfigError: with all problems found.
+    """
+    places = merged.places
     problems = [
-        ConfigProblem(path, line, _dotted(at), words) for line, at, words in parsed.problems
+        ConfigProblem(place.file, place.line, dotted(at), words)
+        for place, at, words in merged.problems
     ]
+    config = None
     try:
-        config = Config.model_validate(
-            parsed.data, by_alias=True, by_name=False, context={"directory": path.parent}
-        )
+        config = _model_of(merged, environ)
     except ValidationError as error:
         details = error.errors()
-        places = [_place_of(detail) for detail in details]
-        for at, detail in zip(places, details, strict=True):
+        found = [_place_of(detail) for detail in details]
+        for at, detail in zip(found, details, strict=True):
             # A list whose every item is refused counts as empty; the items' errors are enough.
-            echo = detail["type"] == "too_short" and any(
-                other[: len(at)] == at and len(other) > len(at) for other in places
+            echo = at in merged.unresolved or (
+                detail["type"] == "too_short"
+                and any(other[: len(at)] == at and len(other) > len(at) for other in found)
             )
             if not echo:
-                problems.append(
-                    ConfigProblem(path, _line(lines, at), _dotted(at), _words(at, detail))
-                )
-    else:
-        config = config.with_source(ConfigSource(path, lines))
+                place = _nearest_place(places, at, merged.path)
+                is_hidden = at in places and places[at].is_hidden
+                words = _hidden_words(detail, places[at]) if is_hidden else _words(at, detail)
+                problems.append(ConfigProblem(place.file, place.line, dotted(at), words))
+    if config is not None:
+        source = ConfigSource(merged.path, tuple(merged.files), _places_in(config, merged))
+        config = config.with_source(source)
         problems += _cross_checks(config)
-    if problems:
-        problems.sort(key=lambda problem: problem.line)
-        raise ConfigError(list(dict.fromkeys(str(problem) for problem in problems)))
+    if config is None or problems:
+        order = {file: number for number, file in enumerate(merged.files)}
+        problems.sort(key=lambda problem: (order.get(problem.file, 0), problem.line))
+        texts = dict.fromkeys(_without_secrets(str(each), merged.secrets) for each in problems)
+        raise ConfigError(list(texts))
     return config
+
+
+def _model_of(merged: MergedDocument, environ: Mapping[str, str]) -> Config:
+    """Validate a document.
+
+    Values out of the environment are text. Where a setting takes none, they count as if they stood
+    in the file without quotes.
+    """
+    context = {
+        "directory": merged.path.parent,
+        "credentials": credentials_directory(environ),
+    }
+    try:
+        return Config.model_validate(merged.data, by_alias=True, by_name=False, context=context)
+    except ValidationError as error:
+        converted = [
+            _convert(merged.data, at)
+            for at in map(_place_of, error.errors())
+            if at in merged.places and merged.places[at].is_hidden
+        ]
+        if not any(converted):
+            raise
+    return Config.model_validate(merged.data, by_alias=True, by_name=False, context=context)
+
+
+def _convert(data: object, at: Location) -> bool:
+    """Turn the text at a place into a number or true or false; return whether it is one."""
+    *above, last = at
+    for part in above:
+        data = data[part]  # type: ignore[index]
+    text = data[last]  # type: ignore[index]
+    value = yaml_document.plain_value(text) if isinstance(text, str) else None
+    if value is None or isinstance(value, str):
+        return False
+    data[last] = value  # type: ignore[index]
+    return True
+
+
+def _places_in(config: Config, merged: MergedDocument) -> dict[Location, ConfigPlace]:
+    """Return the places of the settings, by the keys that the configuration has for them."""
+    renamed: dict[Location, str] = {}
+    credentials: dict[Location, str] = {}
+
+    def walk(given: object, value: object, at: Location) -> None:
+        if isinstance(value, Settings) and isinstance(given, dict):
+            for name, info in type(value).model_fields.items():
+                if info.alias in given:
+                    walk(given[info.alias], getattr(value, name), (*at, info.alias or name))
+        elif isinstance(value, dict) and isinstance(given, dict):
+            for (key, inner), (new, each) in zip(given.items(), value.items(), strict=False):
+                if key != new:
+                    renamed[*at, key] = new
+                walk(inner, each, (*at, key))
+        elif isinstance(value, tuple) and isinstance(given, list):
+            for index, (inner, each) in enumerate(zip(given, value, strict=False)):
+                walk(inner, each, (*at, index))
+        elif isinstance(value, Path) and isinstance(given, str) and given.startswith(CREDENTIALS):
+            credentials[at] = given
+
+    walk(merged.data, config, ())
+    places = {}
+    for at, place in merged.places.items():
+        if at in credentials and not place.reference:
+            place = replace(place, reference=credentials[at])
+        places[tuple(renamed.get(at[: n + 1], part) for n, part in enumerate(at))] = place
+    return places
+
+
+def _nearest_place(places: Mapping[Location, ConfigPlace], at: Location, path: Path) -> ConfigPlace:
+    return ConfigSource(path, (), places).place_of(at)
+
+
+def _without_secrets(text: str, secrets: Mapping[str, str]) -> str:
+    """Return a text without values out of the environment, whatever has put them there."""
+    for value, shown in secrets.items():
+        if len(value) >= SHORTEST_SECRET:
+            text = re.sub(re.escape(value), shown, text, flags=re.I)
+    return text
 
 
 def read_node(options: Mapping[str, object]) -> NodeSettings:
@@ -178,10 +268,11 @@ def read_node(options: Mapping[str, object]) -> NodeSettings:
     except ValidationError as error:
         found = [(_place_of(detail), detail) for detail in error.errors()]
         raise ConfigError(
-            [f"{_dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
+            [f"{dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
         ) from None
-    lines: dict[Location, int] = {("nodes", 0, key): 1 for key in data}
-    place = _Place(config.with_source(ConfigSource(None, lines)))
+    here = ConfigPlace(Path(), 1)
+    places: dict[Location, ConfigPlace] = {("nodes", 0, key): here for key in data}
+    place = _Place(config.with_source(ConfigSource(places=places)))
     problems = [
         f"{problem.key.removeprefix('nodes[0].')}: {problem.message}"
         for problem in _check_topics(config.nodes, ("nodes",), place)
@@ -203,7 +294,7 @@ def read_route(options: Mapping[str, object]) -> RouteSettings:
     except ValidationError as error:
         found = [(_place_of(detail), detail) for detail in error.errors()]
         raise ConfigError(
-            [f"{_dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
+            [f"{dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
         ) from None
     return config.routes[0]
 
@@ -231,17 +322,7 @@ def _words(at: Location, detail: ErrorDetails) -> str:
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             word = _COMPARISONS[kind]
             return f"{_shown(value)} is out of range; it has to be {word} {_bound(value, context)}"
-    wanted = {
-        "string_type": "text",
-        "int_type": "a whole number",
-        "bool_type": "true or false",
-        "tuple_type": "a list",
-        "dict_type": "a map of keys and values",
-        "model_type": "a map of keys and values",
-        "model_attributes_type": "a map of keys and values",
-        "path_type": "the path of a file",
-        "is_instance_of": "the path of a file",
-    }.get(kind)
+    wanted = _WANTED.get(kind)
     if wanted is None:
         return f"{value!r}: {_lower(detail['msg'])}"
     hint = ""
@@ -252,6 +333,33 @@ def _words(at: Location, detail: ErrorDetails) -> str:
     return f"has to be {wanted}, not {_kind_of(value)}{hint}"
 
 
+def _hidden_words(detail: ErrorDetails, place: ConfigPlace) -> str:
+    """Return the problem with a value out of the environment, without the value."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    shown = place.reference
+    match kind:
+        case "literal_error":
+            words = re.findall(r"'([^']*)'", context["expected"])
+            return f"{shown} is not one of {', '.join(words)}"
+        case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
+            bound = _bound(detail["input"], context)
+            return f"{shown} is out of range; it has to be {_COMPARISONS[kind]} {bound}"
+    if kind in _WANTED:
+        return f"{shown} has to be {_WANTED[kind]}"
+    return f"{shown} is not valid here; its value is not shown, since it may be a secret"
+
+
+_WANTED: Final = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a map of keys and values",
+    "model_type": "a map of keys and values",
+    "model_attributes_type": "a map of keys and values",
+    "path_type": "the path of a file",
+    "is_instance_of": "the path of a file",
+}
 _COMPARISONS: Final = {
     "greater_than": "more than",
     "greater_than_equal": "at least",
@@ -315,26 +423,6 @@ def _unknown_key(at: Location) -> str:
     return "unknown key" + (f"; known here are {', '.join(siblings)}" if siblings else "")
 
 
-def _line(lines: Mapping[Location, int], at: Location) -> int:
-    """Return the line of a key, or of the nearest enclosing key in the file."""
-    while at:
-        if at in lines:
-            return lines[at]
-        at = at[:-1]
-    return lines.get((), 1)
-
-
-def _dotted(at: Iterable[str | int]) -> str:
-    text = ""
-    for part in at:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            plain = re.fullmatch(r"[\w$-]+", part) is not None
-            text += ("." if text else "") + (part if plain else f'"{part}"')
-    return text
-
-
 # --- checks across settings ----------------------------------------------------------------------
 
 
@@ -342,14 +430,14 @@ class _Place:
     """Makes problems of one configuration, with the lines of their keys."""
 
     def __init__(self, config: Config) -> None:
-        self._file = config.source.path or Path("(no file)")
-        self._lines = config.source.lines
+        self._source = config.source
 
     def problem(self, at: Location, message: str) -> ConfigProblem:
-        return ConfigProblem(self._file, _line(self._lines, at), _dotted(at), message)
+        place = self._source.place_of(at)
+        return ConfigProblem(place.file, place.line, dotted(at), message)
 
     def is_given(self, at: Location) -> bool:
-        return at in self._lines
+        return at in self._source.places
 
 
 def _cross_checks(config: Config) -> list[ConfigProblem]:
@@ -479,7 +567,7 @@ def _check_names(
     names: dict[str, int] = {}
     for index, node in enumerate(nodes):
         if node.name in names:
-            words = f"{node.name!r} is already {_dotted((*at, names[node.name]))}"
+            words = f"{node.name!r} is already {dotted((*at, names[node.name]))}"
             yield place.problem((*at, index, "name"), words)
         names.setdefault(node.name, index)
 
@@ -510,7 +598,7 @@ def _check_virtual_hosts(config: Config, place: _Place) -> Iterator[ConfigProble
             if domain in owners:
                 words = f"{domain} is in {owners[domain]} already; a domain leads to one place"
                 yield place.problem((*at, "domains", index), words)
-            owners.setdefault(domain, _dotted((*at, "domains")))
+            owners.setdefault(domain, dotted((*at, "domains")))
         nodes_at = (*at, "nodes")
         yield from _check_names(host.nodes, nodes_at, place)
         yield from _check_dead_letters(host.nodes, {}, nodes_at, place)
@@ -686,6 +774,31 @@ def check_files(config: Config) -> list[ConfigProblem]:
     The default users file may be missing if it is not set explicitly.
     """
     place = _Place(config)
+    return [
+        place.problem(at, words)
+        for at, path in _named_files(config)
+        if not is_unresolved(path) and (words := _what_is_wrong(path))
+    ]
+
+
+def unresolved_credentials(config: Config) -> list[ConfigProblem]:
+    """Return a problem for each named file that is a credential, where there is no unit.
+
+    The daemon cannot start with them. Elsewhere it is only not known whether they are right.
+    """
+    place = _Place(config)
+    return [
+        place.problem(
+            at,
+            f"{path} is a credential, and ${CREDENTIALS_VARIABLE} is not set; systemd sets it for "
+            "a unit with LoadCredential=",
+        )
+        for at, path in _named_files(config)
+        if is_unresolved(path)
+    ]
+
+
+def _named_files(config: Config) -> list[tuple[Location, Path]]:
     files: list[tuple[Location, Path | None]] = [
         (("tls", "certificate"), config.tls.certificate),
         (("tls", "private-key"), config.tls.private_key),
@@ -693,13 +806,9 @@ def check_files(config: Config) -> list[ConfigProblem]:
         *((("tls", "crl", index), path) for index, path in enumerate(config.tls.crl)),
         (("resolver", "anchors"), config.resolver.anchors),
     ]
-    if place.is_given(("users", "file")) or os.path.lexists(config.users.file):
+    if ("users", "file") in config.source.places or os.path.lexists(config.users.file):
         files.append((("users", "file"), config.users.file))
-    return [
-        place.problem(at, words)
-        for at, path in files
-        if path is not None and (words := _what_is_wrong(path))
-    ]
+    return [(at, path) for at, path in files if path is not None]
 
 
 def _what_is_wrong(path: Path) -> str:

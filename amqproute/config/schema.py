@@ -16,8 +16,6 @@ The types, with their checks, are those of `amqproute.config.field_types`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -31,7 +29,9 @@ from amqproute.config.access_settings import (
     TlsSettings,
     UserSettings,
 )
+from amqproute.config.config_source import ConfigSource
 from amqproute.config.field_types import (
+    DEFAULT_INCLUDE,
     ContainerId,
     ContractHolder,
     DistinctDomains,
@@ -39,6 +39,7 @@ from amqproute.config.field_types import (
     DomainPattern,
     FilePath,
     FromList,
+    IncludePattern,
     NodeName,
     RemoteService,
     Seconds,
@@ -67,27 +68,18 @@ from amqproute.config.schema_base import AT_START, Settings
 from amqproute.config.virtual_host_settings import VirtualHostSettings
 from amqproute.errors import AmqpError
 
-__all__ = ["Config", "ConfigSource"]
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigSource:
-    """Where a configuration comes from. All sources compare equal: the source is not a setting.
-
-    Attributes:
-        path: the file; None for a configuration made by a program.
-        lines: the line of each given key, by path, as in ``("relay", "window")``.
-    """
-
-    path: Path | None = field(default=None, compare=False)
-    lines: Mapping[tuple[str | int, ...], int] = field(
-        default_factory=dict, compare=False, repr=False
-    )
+__all__ = ["Config"]
 
 
 class Config(Settings):
     """The whole configuration."""
 
+    include: Annotated[tuple[IncludePattern, ...], FromList] = Field(
+        default=DEFAULT_INCLUDE,
+        description="Further files with settings, as paths or patterns, in this order, and those "
+        "of a pattern in the order of their names. Maps are merged key by key, lists are appended, "
+        "and any other value replaces the one before it. Included files include nothing.",
+    )
     container_id: Annotated[ContainerId | None, AT_START] = Field(
         default=None,
         description="The container-id of this broker, unique among all brokers. null: created "
@@ -244,7 +236,7 @@ class Config(Settings):
 
     @property
     def source(self) -> ConfigSource:
-        """The file and the lines that the settings come from."""
+        """The files, and the places in them, that the settings come from."""
         return self._source
 
     @property

@@ -19,16 +19,19 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final, get_args
 
 import yaml
 from pydantic.fields import FieldInfo
 
+from amqproute.config.config_source import Location
 from amqproute.config.schema import Config
 from amqproute.config.schema_base import InheritingSettings, Settings, is_at_start
+from amqproute.config.value_references import has_reference, resolved
 
 __all__ = [
     "ParsedDocument",
@@ -37,11 +40,10 @@ __all__ = [
     "describe",
     "describe_reload",
     "keys_at",
+    "plain_value",
     "read",
     "uncomment",
 ]
-
-Location = tuple[str | int, ...]
 
 _DEEPEST: Final = 20
 
@@ -59,11 +61,19 @@ class ParsedDocument:
         data: the settings as plain dicts, lists and scalars.
         lines: the line of each key and list item, by path.
         problems: line, path and text of each problem.
+        references: values that refer to environment variables, as written.
+        secrets: the values of these variables, with what to show instead.
+        unresolved: paths of values whose references have problems.
+        environ: the environment that values may refer to.
     """
 
     data: dict[str, object] = field(default_factory=dict)
     lines: dict[Location, int] = field(default_factory=dict)
     problems: list[tuple[int, Location, str]] = field(default_factory=list)
+    references: dict[Location, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+    unresolved: set[Location] = field(default_factory=set)
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class _CoreLoader(yaml.SafeLoader):
@@ -85,9 +95,14 @@ for _tag, _pattern, _first in (
 _CoreLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"\Z"), [""])
 
 
-def read(text: str) -> ParsedDocument:
-    """Parse the text of a configuration; problems are returned, never raised."""
-    parsed = ParsedDocument()
+def read(text: str, environ: Mapping[str, str] = MappingProxyType({})) -> ParsedDocument:
+    """Parse the text of a configuration; problems are returned, never raised.
+
+    Args:
+        text: YAML.
+        environ: the environment that values may refer to.
+    """
+    parsed = ParsedDocument(environ=environ)
     try:
         root = _compose(text)
     except yaml.MarkedYAMLError as error:
@@ -145,6 +160,10 @@ def _mapping(node: yaml.MappingNode, at: Location, parsed: ParsedDocument) -> di
             parsed.problems.append((line, here, f"is given twice; the first is on line {first}"))
             continue
         parsed.lines[here] = line
+        if has_reference(key):
+            words = "a key takes no environment variable; write it out"
+            parsed.problems.append((line, here, words))
+            continue
         # A key without a value means its default; an unknown key still needs a value for the schema
         # to report.
         if _is_null(value_node) and (key in keys_at(at)):
@@ -179,7 +198,18 @@ def _value(node: yaml.Node, at: Location, parsed: ParsedDocument) -> Any:
 
 def _scalar(node: yaml.Node, at: Location, parsed: ParsedDocument) -> Any:
     text: str = node.value
-    match node.tag.removeprefix("tag:yaml.org,2002:"):
+    if has_reference(text):
+        return _resolved(text, at, parsed)
+    try:
+        return _of_tag(node.tag, text)
+    except KeyError:
+        words = f"the YAML tag {node.tag} has no meaning here"
+        parsed.problems.append((parsed.lines[at], at, words))
+        return text
+
+
+def _of_tag(tag: str, text: str) -> bool | int | float | str | None:
+    match tag.removeprefix("tag:yaml.org,2002:"):
         case "str":
             return text
         case "bool":
@@ -191,8 +221,31 @@ def _scalar(node: yaml.Node, at: Location, parsed: ParsedDocument) -> Any:
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         case "null":
             return None
-    parsed.problems.append((parsed.lines[at], at, f"the YAML tag {node.tag} has no meaning here"))
-    return text
+    raise KeyError(tag)
+
+
+def _resolved(text: str, at: Location, parsed: ParsedDocument) -> str:
+    """Return a value with the variables that it refers to; it is text whatever they contain."""
+
+    def complain(words: str) -> None:
+        parsed.problems.append((parsed.lines[at], at, words))
+        parsed.unresolved.add(at)
+
+    value, used = resolved(text, parsed.environ, complain)
+    if used:
+        parsed.references[at] = text
+    parsed.secrets.update({each: f"${{{name}}}" for name, each in used.items()})
+    return value
+
+
+def plain_value(text: str) -> bool | int | float | str | None:
+    """Return the value of a text that stands in a file without quotes."""
+    loader = _CoreLoader("")
+    try:
+        tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+        return _of_tag(tag, text)
+    finally:
+        loader.dispose()
 
 
 # --- the schema ----------------------------------------------------------------------------------
@@ -272,7 +325,11 @@ Configuration of amqproute.
 Every setting is listed with its default, commented out: remove the # in front of a setting and
 change the value. A key without a value means its default. Durations are written as 30s, 5m, 1h30m
 or 5d, sizes as 64KiB or 16MiB; a bare number is seconds or bytes. Relative paths start from the
-directory of this file.
+directory of this file, in the files that it includes as well.
+
+In values, ${NAME} is the environment variable NAME, which has to be set, and $${ is the text ${.
+Such values are never shown. Where a setting names a file, %d/NAME is the credential NAME that
+systemd hands to the daemon (LoadCredential= in its unit).
 
 After a change run: amqproute check --config FILE, then: systemctl reload amqproute. A reload puts
 every setting in force except those marked as taking effect at the next start; the log and systemctl

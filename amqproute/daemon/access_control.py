@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Sequence
 
 from twisted.internet.interfaces import IReactorTime
@@ -34,6 +35,8 @@ class AccessControl:
             clock, defer_to_thread, min(8.0, config.limits.handshake_timeout / 2)
         )
         self._login_key = login_key(config.state_directory)
+        # Not the key itself: what it is used for must not say anything about the other use.
+        self.digest_key = hmac.digest(self._login_key, b"configuration", "sha256")
         self._policy = make_policy(config)
 
     @property

@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.threads import deferToThreadPool
@@ -38,9 +39,9 @@ from amqproute.config.access_settings import ListenSettings
 from amqproute.config.config_diff import named
 from amqproute.config.loader import read_node
 from amqproute.config.schema import Config
-from amqproute.daemon import config_commands
 from amqproute.daemon.access_control import AccessControl
 from amqproute.daemon.attached_links import AttachedLinks
+from amqproute.daemon.config_commands import ConfigCommands, ConfigInForce
 from amqproute.daemon.config_reload import Apply, ConfigReloader, ReloadReport
 from amqproute.daemon.container_identity import identify
 from amqproute.daemon.dashboard_assembly import BrokerDashboard, DashboardParts
@@ -147,6 +148,9 @@ log = Logger()
 def now_ms() -> int:
     """Return the wall clock, ms since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+_T = TypeVar("_T")
 
 
 class _StoreFailures(StoreListener):
@@ -628,15 +632,16 @@ class Application:
             lambda: self.access.rules,
             self.access.allows,
         )
-        config_commands.register(
-            management,
+        configuration = ConfigInForce(
             lambda: self.config,
             self.reload,
-            self.access.allows,
-            lambda function: deferToThreadPool(
-                self._reactor, self._reactor.getThreadPool(), function
-            ),
+            self._in_thread,
+            self.access.digest_key,
         )
+        ConfigCommands(configuration, self.access.allows).register(management)
+
+    def _in_thread(self, function: Callable[[], _T]) -> Deferred[_T]:
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), function)
 
     def _target(self, text: str, principal: Principal) -> ITarget:
         assert self.shared is not None

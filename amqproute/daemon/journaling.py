@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from amqproute.broker.publish_gate import JOURNAL, PublishGate
 from amqproute.broker.queue import Queue
 from amqproute.broker.sender_quotas import NOTES as ACCOUNT_NOTES
 from amqproute.broker.xa_record import ROWS as BRANCH_ROWS
+from amqproute.config.config_files import digest_of
 from amqproute.config.schema import Config
 from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry
 from amqproute.errors import AmqprouteError
@@ -297,12 +297,7 @@ class Journaling:
     def configured(self, config: Config, error: Exception | None = None) -> None:
         """Record that a configuration was loaded or refused."""
         path = config.source.path
-        digest = None
-        if path is not None:
-            try:
-                digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            except OSError as fault:
-                log.debug("{path}: {error}", path=str(path), error=str(fault))
+        digest = digest_of(config.source.files) if path is not None else None
         self._note(
             RecordKind.CONFIGURED,
             digest=digest,

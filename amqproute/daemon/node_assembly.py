@@ -102,9 +102,10 @@ def _places(config: Config, bindings: Sequence[BindingDeclaration]) -> dict[str,
 
 def _place(config: Config, *at: str | int) -> str:
     source = config.source
-    line = source.lines.get(at)
-    where = "the configuration" if source.path is None else str(source.path)
-    return where if line is None else f"{where}:{line}"
+    place = source.places.get(at)
+    if place is not None:
+        return str(place)
+    return "the configuration" if source.path is None else str(source.path)
 
 
 def _declaration(node: NodeSettings, config: Config) -> NodeDeclaration | TopicDeclaration:

@@ -176,8 +176,8 @@ def make_validator(config: Config) -> DnssecValidator:
         return DnssecValidator(read_anchors(path), time.time)
     except (OSError, ValueError) as error:
         words = getattr(error, "strerror", None) or str(error)
-        source, line = config.source.path, config.source.lines.get(("resolver", "anchors"), 1)
-        raise ConfigError([f"{source}:{line}: resolver.anchors: {path}: {words}"]) from error
+        place = config.source.place_of(("resolver", "anchors"))
+        raise ConfigError([f"{place}: resolver.anchors: {path}: {words}"]) from error
 
 
 def _no_dnssec(use: DnssecUse, client: DnsClient) -> str:

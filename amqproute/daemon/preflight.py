@@ -22,7 +22,7 @@ from typing import Final
 
 from amqproute.auth.users import UserFile
 from amqproute.config.access_settings import ListenSettings
-from amqproute.config.loader import ConfigProblem, check_files
+from amqproute.config.loader import ConfigProblem, check_files, unresolved_credentials
 from amqproute.config.schema import Config
 from amqproute.daemon.journaling import DIRECTORY
 from amqproute.daemon.loss_reports import testimony
@@ -50,21 +50,22 @@ class PreflightFindings:
         exposures: private keys that others on this machine can read: the daemon starts with a
             warning.
         warnings: advice for operators.
+        unresolved: files that cannot be looked at here, since they are credentials of a unit: the
+            daemon would not start without it.
     """
 
     problems: list[str] = field(default_factory=list)
     dates: list[str] = field(default_factory=list)
     exposures: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    unresolved: list[str] = field(default_factory=list)
 
 
 def problem_at(config: Config, at: tuple[str | int, ...], words: str) -> str:
-    """Return a line about a setting, with its place in the file."""
-    lines = config.source.lines
-    line = next((lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in lines), 1)
+    """Return a line about a setting, with its place in the files."""
+    place = config.source.place_of(at)
     key = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in at)
-    path = config.source.path or Path("(no file)")
-    return str(ConfigProblem(path, line, key.removeprefix("."), words))
+    return str(ConfigProblem(place.file, place.line, key.removeprefix("."), words))
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -74,7 +75,9 @@ def examine_files(config: Config) -> PreflightFindings:
     """Check the files that a configuration names, and values that only the daemon can check."""
     missing = check_files(config)
     findings = PreflightFindings([str(problem) for problem in missing])
-    keys = {problem.key for problem in missing}
+    unresolved = unresolved_credentials(config)
+    findings.unresolved += [str(problem) for problem in unresolved]
+    keys = {problem.key for problem in (*missing, *unresolved)}
     if not any(key.startswith("tls.") for key in keys):
         _examine_tls(config, findings)
     _examine_bindings(config, findings)
@@ -83,7 +86,21 @@ def examine_files(config: Config) -> PreflightFindings:
             UserFile.load(config.users.file)
         except ConfigError as error:
             findings.problems += error.problems
+    _examine_writers(config, findings)
     return findings
+
+
+def _examine_writers(config: Config, findings: PreflightFindings) -> None:
+    """Warn of files of the configuration, and directories of them, that everybody can change."""
+    files = config.source.files
+    for path in dict.fromkeys((*files, *(each.parent for each in files))):
+        try:
+            mode = path.stat().st_mode
+        except OSError:
+            continue  # it was read a moment ago; the next start or reload reports it
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            words = f"{path} can be changed by every user of this machine: chmod o-w {path}"
+            findings.warnings.append(problem_at(config, ("include",), words))
 
 
 def _examine_bindings(config: Config, findings: PreflightFindings) -> None:

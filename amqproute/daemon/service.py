@@ -336,7 +336,8 @@ def read(path: Path) -> Config:
         ConfigError: with every problem, and where.
     """
     config = load(path)
-    problems = examine_files(config).problems
+    found = examine_files(config)
+    problems = [*found.problems, *found.unresolved]
     if problems:
         raise ConfigError(problems)
     return config

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
@@ -98,6 +99,22 @@ class HttpRequest:
         """The media type of the body, without parameters, in lower case; empty if not given."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
+    def versions_in(self, header: str) -> list[str] | None:
+        """Return the versions in the entity tags of If-Match or If-None-Match.
+
+        Weak tags are left out: they match nothing (RFC 9110 §13.1.1).
+
+        Returns:
+            The versions, or ``*`` alone; None without the header.
+        """
+        said = self.headers.get(header)
+        if said is None:
+            return None
+        if said.strip() == "*":
+            return ["*"]
+        found = re.findall(r'(W/)?"([^"]*)"', said)
+        return [tag.partition(".")[0] for weak, tag in found if not weak and "." in tag]
+
     def one(self, name: str) -> str | None:
         """Return the value of a parameter of the query; None if it is not given.
 
@@ -155,6 +172,8 @@ class HttpResponse:
         headers: further headers.
         stream: called with the stream of events that is the body, once the headers are written.
             It returns what is called at the stream's end, whoever ends it.
+        version: of what a change would change, for If-Match; empty if the resource has none. It
+            is the first part of the entity tag: counters change the tag, but not the version.
     """
 
     status: int = 200
@@ -162,17 +181,17 @@ class HttpResponse:
     content_type: str = ""
     headers: Sequence[tuple[str, str]] = ()
     stream: Callable[[EventStream], Callable[[], object]] | None = None
+    version: str = ""
 
     def with_headers(self, *headers: tuple[str, str]) -> HttpResponse:
         """Return the answer with further headers."""
-        return HttpResponse(
-            self.status, self.body, self.content_type, (*self.headers, *headers), self.stream
-        )
+        return replace(self, headers=(*self.headers, *headers))
 
     @property
     def entity_tag(self) -> str:
         """A tag of the body (RFC 9110 §8.8.3)."""
-        return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
+        digest = hashlib.sha256(self.body).hexdigest()[:32]
+        return f'"{self.version}.{digest}"' if self.version else f'"{digest}"'
 
 
 HttpHandler: TypeAlias = Callable[[HttpRequest], "HttpResponse | Deferred[HttpResponse]"]

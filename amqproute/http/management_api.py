@@ -10,10 +10,15 @@ has the address of the client as well.
 Parameters are members of a JSON object, and with GET and DELETE parameters of the query. Further
 parameters of the query are ``virtual-host``; ``or-assert`` of a PUT; and for lists ``limit``,
 ``cursor``, ``fields``, ``name`` (a pattern) and any attribute with the value that it has to have.
+
+The entity tag of an entity begins with a digest of its definition, that of the configuration with
+its version. A change with such a tag in If-Match is made only if this part is still the same: an
+entity whose counters alone have changed has not changed in the sense of If-Match.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +40,7 @@ from amqproute.services.management_protocol import ManagementReply, ManagementRe
 from amqproute.services.management_table import (
     ENTITIES,
     ENTITY_METHODS,
+    IF_VERSION,
     OPERATIONS,
     EntityDeclaration,
     OperationDeclaration,
@@ -43,7 +49,15 @@ from amqproute.services.management_table import (
 from amqproute.services.value_declaration import ValueDeclaration, ValueType
 from amqproute.values import Principal
 
-__all__ = ["LIST_PARAMETERS", "PREFIX", "IManagement", "ManagementApi", "forms", "path_of"]
+__all__ = [
+    "LIST_PARAMETERS",
+    "PREFIX",
+    "IManagement",
+    "ManagementApi",
+    "forms",
+    "has_precondition",
+    "path_of",
+]
 
 PREFIX: Final = "/api/v1"
 VIRTUAL_HOST: Final = "virtual-host"
@@ -65,6 +79,9 @@ class IManagement(Protocol):
 
     def perform(self, request: ManagementRequest) -> Deferred[ManagementReply]:
         """Carry out a request."""
+
+    def definition(self, kind: str, name: str) -> Mapping[str, object] | None:
+        """Return what is declared of an entity; None without one."""
 
     async def list_entities(
         self, kind: str, query: EntityQuery, principal: Principal
@@ -127,10 +144,65 @@ class ManagementApi:
         async def carry_out(request: HttpRequest) -> HttpResponse:
             asked = request_of(request, operation, entity, parameters)
             require_scope(request, operation, str(asked.properties.get("name", "")))
+            if operation.changes or takes_version(operation):
+                asked = await self._with_precondition(request, operation, asked)
             reply = await self._management.perform(asked)
-            return response_of(request, operation, reply)
+            response = response_of(request, operation, reply)
+            return replace(response, version=self._version(operation, asked.entity_type, reply))
 
         return lambda request: Deferred.fromCoroutine(carry_out(request))
+
+    async def _with_precondition(
+        self, request: HttpRequest, operation: OperationDeclaration, asked: ManagementRequest
+    ) -> ManagementRequest:
+        """Return a request whose preconditions hold (RFC 9110 §13).
+
+        Raises:
+            HttpProblem: they do not.
+        """
+        versions = request.versions_in("if-match")
+        others = request.versions_in("if-none-match") if operation.name == "CREATE" else None
+        if versions is None and others is None:
+            return asked
+        if takes_version(operation):
+            if versions is None or versions == ["*"]:
+                return asked
+            if len(versions) != 1:
+                raise _failed("If-Match has to have one tag, of an answer to GET", "if-match")
+            return replace(asked, body={**asked.body, IF_VERSION: versions[0]})
+        if asked.entity_type is None or "name" not in asked.properties:
+            raise _failed("this resource has no entity tag", "if-match")
+        # Nothing comes between this and the change: reading an entity waits for nothing.
+        present = await self._management.perform(
+            replace(
+                asked,
+                operation="READ",
+                properties={**asked.properties, "operation": "READ"},
+                body={},
+            )
+        )
+        if present.status not in (200, 404):
+            return asked  # the operation is refused for the same reason
+        version = self._version(OPERATIONS["READ"], asked.entity_type, present)
+        if version and others and (version in others or "*" in others):
+            raise _failed("there is one already", "if-none-match")
+        if versions is not None and version not in versions and not (version and "*" in versions):
+            words = "it has changed since it was read" if version else "there is none"
+            raise _failed(words, "if-match")
+        return asked
+
+    def _version(
+        self, operation: OperationDeclaration, kind: str | None, reply: ManagementReply
+    ) -> str:
+        """Return the version of what an answer shows; empty if it has none."""
+        if reply.status != 200:
+            return ""
+        if operation.name == "READ":
+            found = self._management.definition(str(kind), str(reply.body.get("name")))
+            return "" if found is None else _digest(found)
+        if operation.method == "GET":
+            return str(reply.body.get("version", ""))
+        return ""
 
     def _lister(self, entity: EntityDeclaration) -> HttpHandler:
         async def list_them(request: HttpRequest) -> HttpResponse:
@@ -145,6 +217,26 @@ class ManagementApi:
             return response_of(request, OPERATIONS["QUERY"], reply)
 
         return lambda request: Deferred.fromCoroutine(list_them(request))
+
+
+def takes_version(operation: OperationDeclaration) -> bool:
+    """Return whether an operation itself checks the version in If-Match."""
+    return any(each.name == IF_VERSION for each in operation.parameters or ())
+
+
+def has_precondition(operation: OperationDeclaration, entity: EntityDeclaration | None) -> bool:
+    """Return whether If-Match can hold for an operation."""
+    return takes_version(operation) or (
+        operation.changes and entity is not None and operation.name in ENTITY_METHODS
+    )
+
+
+def _failed(words: str, header: str) -> HttpProblem:
+    return HttpProblem(412, words, header)
+
+
+def _digest(definition: Mapping[str, object]) -> str:
+    return hashlib.sha256(json_response(sorted(definition.items())).body).hexdigest()[:32]
 
 
 def _restricted(items: object, fields: Sequence[str]) -> list[dict[str, object]]:

@@ -13,7 +13,13 @@ from typing import Final
 from amqproute import __version__
 from amqproute.http.http_messages import EVENTS, HttpRequest, HttpResponse, json_response
 from amqproute.http.journal_feed import TAIL_PATH
-from amqproute.http.management_api import LIST_PARAMETERS, PREFIX, forms, path_of
+from amqproute.http.management_api import (
+    LIST_PARAMETERS,
+    PREFIX,
+    forms,
+    has_precondition,
+    path_of,
+)
 from amqproute.http.session_resources import SESSION_PATH
 from amqproute.http.site import FORM, HttpAccess, HttpResource, HttpSite
 from amqproute.services.management_table import (
@@ -33,6 +39,8 @@ _PROBLEM: Final = "application/problem+json"
 _OF_ALL: Final = (400, 401, 403, 404, 406, 429, 500, 501, 503)
 """Statuses that every operation can answer with."""
 _OF_BODIES: Final = (413, 415)
+
+_ENTITY_TAG: Final = r'^(\*|"[!#-~]*")$'
 
 Schema = dict[str, object]
 
@@ -145,6 +153,8 @@ def _operation(operation: OperationDeclaration, entity: EntityDeclaration | None
         "parameters": _parameters(operation, entity),
     }
     refusals = [*_OF_ALL, *operation.refusals]
+    if has_precondition(operation, entity):
+        refusals.append(412)
     if operation.method not in ("GET", "DELETE"):
         found["requestBody"] = _body(operation, entity)
         refusals += _OF_BODIES
@@ -182,9 +192,19 @@ def _parameters(operation: OperationDeclaration, entity: EntityDeclaration | Non
     if operation.name == "CREATE":
         words = "an entity with the same options counts as created"
         found.append(_in_query(ValueDeclaration("or-assert", ValueType.BOOLEAN, words)))
+    if has_precondition(operation, entity):
+        words = "the ETag of an earlier GET; 412 if it has changed"
+        found.append(_in_header("If-Match", words, {"type": "string", "pattern": _ENTITY_TAG}))
+    if operation.name == "CREATE":
+        words = "* to refuse what is there already with 412"
+        found.append(_in_header("If-None-Match", words, {"type": "string"}))
     if operation.method in ("GET", "DELETE"):
         found += [_in_query(each) for each in parameters_of(operation, entity)]
     return found
+
+
+def _in_header(name: str, words: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "header", "description": words, "schema": schema}
 
 
 def _in_query(value: ValueDeclaration) -> Schema:
@@ -244,7 +264,7 @@ def _answers(operation: OperationDeclaration, entity: EntityDeclaration | None) 
 
 
 _TAG: Final[Mapping[str, object]] = {
-    "ETag": {"description": "for If-None-Match", "schema": {"type": "string"}}
+    "ETag": {"description": "for If-None-Match and If-Match", "schema": {"type": "string"}}
 }
 
 

@@ -396,6 +396,26 @@ class ManagementService:
         """
         self._narrowed[name] = rows
 
+    def definition(self, kind: str, name: str) -> dict[str, object] | None:
+        """Return what is declared of an entity: options and origin, without counters and states.
+
+        None if there is no such entity.
+        """
+        found = self._types.get(kind)
+        row = None if found is None else found.find(name)
+        if row is None:
+            return None
+        declared = {each.name for each in ENTITIES[kind].options} | _ORIGIN
+        known = {key: value for key, value in row.items() if key in declared}
+        if self._inventory is None or row.get("kind") not in _NODES:
+            return known
+        return self._inventory.options(str(row["name"])) | known
+
+    def rows_of(self, name: str) -> Iterable[Row]:
+        """Return the rows of an entity type; none if this broker does not have it."""
+        found = self._types.get(name)
+        return () if found is None else found.rows()
+
     def offer(self, name: str, function: Operation) -> None:
         """Add the function for an operation of the table, with the right that it needs.
 
@@ -957,6 +977,8 @@ def _with_field(reply: ManagementReply, request: ManagementRequest) -> Managemen
 
 
 _NODES: Final = ("node", "topic")
+_ORIGIN: Final = frozenset(("name", "type", "origin", "declared-at", "made-by", "made-at-ms"))
+"""Attributes that tell an entity from another one of the same name."""
 
 Function = Callable[[ManagementCommand, ChangeBatch], CommandResult]
 

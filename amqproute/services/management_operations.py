@@ -10,7 +10,7 @@ from typing import Final
 
 from amqproute.services.value_declaration import ValueDeclaration, ValueType, attributes_of
 
-__all__ = ["NODE_KINDS", "OPERATIONS", "OperationDeclaration", "RequiredRight"]
+__all__ = ["IF_VERSION", "NODE_KINDS", "OPERATIONS", "OperationDeclaration", "RequiredRight"]
 
 _T = ValueType
 
@@ -76,11 +76,16 @@ _R = RequiredRight
 MOST_IDS: Final = 1000
 """Ids of messages in one request."""
 LONGEST_SELECTOR: Final = 65536
+IF_VERSION: Final = "if-version"
+"""The parameter of operations on what has a version; If-Match over HTTP."""
 _DRY_RUN: Final = ValueDeclaration("dry-run", _T.BOOLEAN, "only count")
 _CURSOR: Final = ValueDeclaration(
     "cursor", _T.TEXT, "from the answer to an earlier request, which this one continues",
     longest=4096,
 )  # fmt: skip
+_IF_VERSION: Final = ValueDeclaration(
+    IF_VERSION, _T.TEXT, "the `version` of an earlier answer; refused if it has changed", longest=64
+)
 _REASON: Final = ValueDeclaration("reason", _T.TEXT, "why", longest=256)
 _SELECTION: Final = (
     ValueDeclaration("ids", _T.NUMBERS, "of messages", longest=MOST_IDS),
@@ -400,9 +405,15 @@ OPERATIONS: Final = {
             path="tokens/{name}/revoke",
         ),
         OperationDeclaration(
-            "CONFIG-READ", "shows the settings in force", _R.SERVICE, changes=False,
-            parameters=_NOTHING, answers=attributes_of("settings map"), method="GET",
-            path="config",
+            "CONFIG-READ", "shows the settings in force, and where their values come from",
+            _R.SERVICE, changes=False,
+            parameters=(
+                ValueDeclaration(
+                    "changed", _T.BOOLEAN, "only `values` that differ from their defaults"
+                ),
+            ),
+            answers=attributes_of("version text, files texts, settings map, values maps"),
+            method="GET", path="config",
         ),
         OperationDeclaration(
             "CONFIG-CHECK", "checks the configuration file", _R.SERVICE, changes=False,
@@ -412,14 +423,15 @@ OPERATIONS: Final = {
         ),
         OperationDeclaration(
             "CONFIG-PLAN", "shows what a reload would change", _R.SERVICE, changes=False,
-            parameters=_NOTHING, answers=attributes_of("changed texts, waiting texts"),
-            refusals=(409,), method="GET", path="config/plan",
+            parameters=(_IF_VERSION,),
+            answers=attributes_of("changed texts, waiting texts, files texts, version text"),
+            refusals=(409, 412), method="GET", path="config/plan",
         ),
         OperationDeclaration(
             "CONFIG-RELOAD", "reloads the configuration file", _R.CONFIGURATION,
-            parameters=_NOTHING,
+            parameters=(_IF_VERSION,),
             answers=attributes_of("changed texts, waiting texts, failed texts"),
-            refusals=(409,), path="config/reload",
+            refusals=(409, 412), path="config/reload",
         ),
     )
 }  # fmt: skip

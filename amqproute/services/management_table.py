@@ -19,6 +19,7 @@ from typing import Final
 
 from amqproute.services.management_entities import ENTITIES, EntityDeclaration
 from amqproute.services.management_operations import (
+    IF_VERSION,
     NODE_KINDS,
     OPERATIONS,
     OperationDeclaration,
@@ -29,6 +30,7 @@ from amqproute.services.value_declaration import ValueDeclaration, ValueType
 __all__ = [
     "ENTITIES",
     "ENTITY_METHODS",
+    "IF_VERSION",
     "NODE_KINDS",
     "OPERATIONS",
     "EntityDeclaration",

@@ -236,7 +236,7 @@ class LoadsTests(SynchronousTestCase):
         second = loads("# c\nrelay:\n  window: 5\nlog: {level: warn}\n", "/b/g")
         self.assertEqual(first, second)
         self.assertEqual(second.source.path, Path("/b/g"))
-        self.assertEqual(second.source.lines["relay", "window"], 3)
+        self.assertEqual(second.source.places["relay", "window"].line, 3)
         self.assertNotEqual(first, loads("log: {level: warn}", "f"))
 
     def test_frozen(self) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -34,7 +35,7 @@ class ChangedSettingsTests(SynchronousTestCase):
         path = Path(self.mktemp())
         path.write_text(text)
         self.path = path
-        rows = changed_settings(load(path))
+        rows = changed_settings(load(path, os.environ))
         return {str(each["name"]): (str(each["value"]), str(each["source"])) for each in rows}
 
     def test_rows(self) -> None:
@@ -47,7 +48,15 @@ class ChangedSettingsTests(SynchronousTestCase):
         self.assertNotIn("limits.max-links", found)
         self.assertIn("orders", found["nodes[0]"][0])
         self.assertTrue(found["nodes[1]"][1].endswith(":9"), found)
-        self.assertEqual(found["peers.beta.example.level"][0], "pkix")
+        self.assertEqual(found['peers."beta.example".level'][0], "pkix")
+
+    def test_hidden(self) -> None:
+        """What comes out of the environment is shown as it is written."""
+        self.patch(os, "environ", {"HUSH": "very-hush"})
+        found = self.rows("container-id: ${HUSH}\nnodes: [{name: '${HUSH}'}]\n")
+        self.assertEqual(found["container-id"][0], "${HUSH}")
+        self.assertTrue(found["container-id"][1].startswith("environment, "), found)
+        self.assertNotIn("very-hush", str(found))
 
     def test_bounds(self) -> None:
         """Many nodes are a number, many peers are cut."""

@@ -97,6 +97,7 @@ def auto_creates(app: Application) -> object:
 
 
 OBSERVED: Final[dict[str, Probe]] = {
+    "include": lambda app: app.config.source.files,
     "domains": lambda app: (
         app.transfer.rules.router.own_names,  # type: ignore[union-attr]
         app.delays.reporter.terms.domain,  # type: ignore[union-attr]
@@ -184,6 +185,7 @@ ENTRIES: Final[dict[str, dict[str, Any]]] = {
 }
 
 CHANGED: Final[dict[str, Any]] = {
+    "include": ["more/*.yaml"],
     "container-id": "other.alpha.example", "domains": ["alpha.example", "new.example"],
     "state-directory": "/nonexistent", "strict-hostname": True, "qualify-dynamic": True,
     "alias-to": "require", "unsupported-filter": "drop", "tolerate-missing-body": True,
@@ -324,6 +326,8 @@ class ReloadCase(TestCase):
             **self.further,
         }
         self.file = self.directory / "amqproute.yaml"
+        (self.directory / "more").mkdir()
+        (self.directory / "more" / "empty.yaml").write_text("")
         self.events: list[dict[str, Any]] = []
         globalLogPublisher.addObserver(self.events.append)
         self.addCleanup(globalLogPublisher.removeObserver, self.events.append)

@@ -12,6 +12,7 @@ from tests.golden.compare import DATA, GoldenCase
 
 NOT_HELD = (
     "bench relay", "demo",  # measurements
+    "config show",  # a row for every setting: `tests.cli.test_config_show`
     "doctor", "health",  # of this machine, its disk too: `tests.integration.test_monitoring`
     "pipeline ",  # with Spark: `tests.pipeline`
     "token ",  # with a secret: `tests.cli.test_token`

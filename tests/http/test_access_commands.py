@@ -94,6 +94,74 @@ def vars_of(event: Any) -> Any:
     return getattr(event, "_shared", None)
 
 
+class PreconditionTests(DoorsCase):
+    """If-Match and If-None-Match on entities."""
+
+    async def change(self, method: str, path: str, body: Any = b"", **headers: str) -> int:
+        """Return the status of a change."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = await self.by_http(method, path, body, headers=named)
+        return int(answer.status)
+
+    async def tag(self, path: str) -> str:
+        """Return the entity tag of a resource."""
+        return str((await self.by_http("GET", path)).headers["etag"])
+
+    async def test_changed(self) -> None:
+        """A change is made on what was read, and refused after another change."""
+        path = "/api/v1/queues/mine"
+        self.assertEqual(await self.change("PUT", path, {}, If_None_Match="*"), 201)
+        self.assertEqual(await self.change("PUT", path, {}, If_None_Match="*"), 412)
+        first = await self.tag(path)
+        self.assertEqual(await self.change("PATCH", path, {"capacity": 5}, If_Match=first), 200)
+        self.assertEqual(self.app.broker.nodes["mine"].limits.capacity, 5)
+        self.assertEqual(await self.change("PATCH", path, {"capacity": 6}, If_Match=first), 412)
+        self.assertEqual(await self.change("DELETE", path, If_Match=first), 412)
+        self.assertEqual(self.app.broker.nodes["mine"].limits.capacity, 5)
+        second = await self.tag(path)
+        self.assertEqual(
+            await self.change("PATCH", path, {"capacity": 6}, If_Match=f"{first}, {second}"), 200
+        )
+        self.assertEqual(await self.change("DELETE", path, If_Match="*"), 200)
+        for given in (second, "*"):
+            self.assertEqual(await self.change("PATCH", path, {}, If_Match=given), 412)
+            self.assertEqual(await self.change("PUT", path, {}, If_Match=given), 412)
+        self.assertNotIn("mine", self.app.broker.nodes)
+
+    async def test_counters(self) -> None:
+        """Messages change the tag, but not what a change is made on."""
+        path = "/api/v1/queues/orders"
+        before = await self.tag(path)
+        published = {"to": "orders", "body": "x"}
+        self.assertEqual(await self.change("POST", "/api/v1/messages/publish", published), 200)
+        after = await self.tag(path)
+        self.assertNotEqual(before, after)
+        self.assertEqual(before.partition(".")[0], after.partition(".")[0])
+        self.assertEqual(await self.change("POST", f"{path}/purge", {}, If_Match=before), 200)
+        known = await self.by_http("GET", path, headers={"If-None-Match": before})
+        self.assertEqual(known.status, 200)
+
+    async def test_others(self) -> None:
+        """Routes and policies have tags, too; what has none refuses the header."""
+        path = "/api/v1/routes/gamma.example"
+        route = {"via": "amqps://127.0.0.1:9"}
+        self.assertEqual(await self.change("PUT", path, route, If_None_Match="*"), 201)
+        tag = await self.tag(path)
+        self.assertEqual(await self.change("DELETE", path, If_Match='"0.0"'), 412)
+        self.assertEqual(await self.change("DELETE", path, If_Match=tag), 200)
+        answer = await self.by_http("POST", "/api/v1/drain/end", {}, headers={"If-Match": tag})
+        self.assertEqual((answer.status, answer.json()["field"]), (412, "if-match"))
+
+    async def test_rights_first(self) -> None:
+        """Who may not change it does not learn whether a tag is right."""
+        tag = await self.tag("/api/v1/queues/orders")
+        for given in (tag, '"x.y"'):
+            answer = await self.by_http(
+                "DELETE", "/api/v1/queues/orders", who="maker", headers={"If-Match": given}
+            )
+            self.assertEqual(answer.status, 403)
+
+
 FREE = {"ASSERT", "DRAIN", "DRAIN-END", "ACCEPT-TIME", "CREATE-TOKEN"}
 """Recorded operations that take no further right than the one to manage the service."""
 
@@ -153,9 +221,9 @@ class ConfigurationTests(DoorsCase):
         """A plan says what a reload does then."""
         self.change(**{"auto-create": True, "container-id": "other.alpha.example"})
         status, plan = await self.ask("/plan")
-        self.assertEqual(
-            (status, plan), (200, {"changed": ["auto-create"], "waiting": ["container-id"]})
-        )
+        self.assertEqual((status, plan["changed"]), (200, ["auto-create"]))
+        self.assertEqual(plan["waiting"], ["container-id"])
+        self.assertEqual(plan["files"], [str(self.file)])
         _, read = await self.ask("")
         self.assertIs(read["settings"]["auto-create"], False)
         status, done = await self.ask("/reload", "POST", "viewer")
@@ -175,6 +243,76 @@ class ConfigurationTests(DoorsCase):
             status, said = await self.ask(what, method)
             self.assertEqual(status, 409)
             self.assertIn("frobnicate", said["attributes"]["problems"][0])
+
+    async def test_values(self) -> None:
+        """Each value has its origin; entries made by commands are beside those of the files."""
+        added = await self.by_http(
+            "PUT", "/api/v1/routes/gamma.example", {"via": "amqps://127.0.0.1:9"}
+        )
+        self.assertEqual(added.status, 201, added.body)
+        answer = await self.by_http("GET", "/api/v1/config?changed=true")
+        values = {each["key"]: each for each in answer.json()["values"]}
+        self.assertEqual(
+            values["management.requests-per-second"],
+            {
+                "key": "management.requests-per-second",
+                "value": 100000,
+                "default": 100,
+                "origin": "file",
+                "place": f"{self.file}:1",
+            },
+        )
+        self.assertEqual(values['routes."gamma.example"']["origin"], "command")
+        self.assertEqual(values['routes."gamma.example"']["made-by"], "user:root")
+        self.assertIn("routes[0]", values)
+        self.assertNotIn("relay.window", values)
+        _, everything = await self.ask("")
+        self.assertIn("relay.window", {each["key"] for each in everything["values"]})
+
+    async def test_included(self) -> None:
+        """A file that is included later is planned, put in force, and checked with its name."""
+        part = self.file.parent / "conf.d" / "x.yaml"
+        part.parent.mkdir()
+        part.write_text("auto-create: true\n")
+        _, plan = await self.ask("/plan")
+        self.assertEqual(plan["changed"], ["auto-create"])
+        self.assertEqual(plan["files"], [str(self.file), str(part)])
+        self.assertEqual((await self.ask("/reload", "POST"))[0], 200)
+        _, read = await self.ask("")
+        self.assertEqual(read["files"], plan["files"])
+        part.write_text("auto-create: perhaps\n")
+        _, said = await self.ask("/check")
+        self.assertIn(f"{part}:1: auto-create: has to be true or false", said["problems"][0])
+        self.assertEqual((await self.ask("/reload", "POST"))[0], 409)
+        self.assertIs(self.app.config.auto_create, True)
+
+    async def test_if_match(self) -> None:
+        """A reload with a tag puts in force what was seen, or nothing."""
+
+        async def tag(what: str) -> str:
+            answer = await self.by_http("GET", f"/api/v1/config{what}")
+            return str(answer.headers["etag"])
+
+        async def reload(given: str) -> int:
+            path = "/api/v1/config/reload"
+            answer = await self.by_http("POST", path, headers={"If-Match": given})
+            return int(answer.status)
+
+        first, short = await tag(""), await tag("?changed=true")
+        self.assertNotEqual(first, short)
+        self.change(**{"auto-create": True})
+        plan = await tag("/plan")
+        planned = await self.by_http("GET", "/api/v1/config/plan", headers={"If-Match": first})
+        self.assertEqual(planned.status, 200)
+        self.change(**{"auto-create": True, "qualify-dynamic": True})
+        self.assertEqual(await reload(plan), 412)  # the file is not the one of the plan
+        self.assertIs(self.app.config.auto_create, False)
+        self.assertEqual(await reload(await tag("/plan")), 200)
+        self.assertIs(self.app.config.qualify_dynamic, True)
+        for outdated in (first, short, plan, '"x.y"', f"W/{await tag('')}", "nonsense"):
+            self.assertEqual(await reload(outdated), 412, outdated)
+        self.assertEqual(await reload(await tag("")), 200)
+        self.assertEqual(await reload("*"), 200)
 
     async def test_no_secrets(self) -> None:
         """Nothing of the users file is in the configuration."""

@@ -44,6 +44,10 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         "amqproute.cli.commands.clock:clock",
         "The clock by which messages age, and jumps of the wall clock.",
     ),
+    "config": CommandEntry(
+        "amqproute.cli.commands.config:config",
+        "The configuration: the settings in force, and where they come from.",
+    ),
     "connection": CommandEntry(
         "amqproute.cli.commands.connection_link:connection",
         "Connections of clients and peers to the running daemon.",

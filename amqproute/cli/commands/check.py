@@ -15,7 +15,7 @@ from amqproute.cli.command_error import USAGE
 from amqproute.cli.commands.common_options import config_option, json_option
 from amqproute.cli.reachability import KnownPartners, known_partners, look_partners_up
 from amqproute.config import Config, advise, load
-from amqproute.config.loader import find
+from amqproute.config.loader import find, unresolved_credentials
 from amqproute.daemon.descriptors import connections_that_fit, hard_limit
 from amqproute.daemon.disk_watch import disk_terms
 from amqproute.daemon.preflight import examine_files, examine_machine, problem_at
@@ -70,7 +70,7 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
         if by_dns:
             domains = (*partners.named, *partners.met)
             warnings += runner.run(lambda reactor: look_partners_up(loaded, reactor, domains))
-    return _report(path, problems, warnings, summary, as_json, found.verdict, found.step)
+    return _report(found, problems, warnings, summary, as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ class Examination:
         warnings: advice.
         verdict: the consequence of the problems.
         step: their remedy.
+        files: the file, and those that it includes; empty if they cannot be read.
     """
 
     path: Path
@@ -92,6 +93,7 @@ class Examination:
     warnings: list[str]
     verdict: str
     step: str
+    files: tuple[Path, ...] = ()
 
 
 def examine(path: Path) -> Examination:
@@ -102,7 +104,7 @@ def examine(path: Path) -> Examination:
         return Examination(path, None, list(error.problems), [], *STARTS_NOT)
     files = examine_files(loaded)
     machine = examine_machine(loaded)
-    warnings = [*files.warnings, *machine.warnings]
+    warnings = [*files.unresolved, *files.warnings, *machine.warnings]
     warnings += [str(problem) for problem in advise(loaded)]
     warnings += _examine_descriptors(loaded)
     warnings += _examine_disk(loaded)
@@ -110,7 +112,8 @@ def examine(path: Path) -> Examination:
     verdict, step = STARTS_NOT
     if not files.problems and not machine.problems:
         verdict, step = STARTS_CLOSED if files.dates else STARTS_EXPOSED
-    return Examination(path, loaded, problems, warnings, verdict, step)
+    files_read = loaded.source.files
+    return Examination(path, loaded, problems, warnings, verdict, step, files_read)
 
 
 def _partners_words(partners: KnownPartners, by_dns: bool) -> str:
@@ -164,6 +167,7 @@ def _summary(config: Config) -> list[tuple[str, str]]:
         for listen in config.listen
     ]
     summary = [
+        *(("includes", str(each)) for each in config.source.files[1:]),
         ("container-id", config.container_id or "(kept in the state directory)"),
         ("domains", ", ".join(config.domains) or "-"),
         ("state directory", str(config.state_directory)),
@@ -172,7 +176,7 @@ def _summary(config: Config) -> list[tuple[str, str]]:
         ("nodes", ", ".join(node.name for node in config.nodes) or "-"),
         ("routes", ", ".join(f"{r.domain} via {r.via or 'DNS'}" for r in config.routes) or "-"),
     ]
-    if config.tls.certificate is not None:
+    if config.tls.certificate is not None and not unresolved_credentials(config):
         certificate = TlsContexts(config.tls.certificate, config.tls.private_key, config.tls.trust)
         facts = describe(certificate.loaded.chain[0])
         summary.append(("certificate", f"{facts.names}, until {facts.not_after:%Y-%m-%d}"))
@@ -202,19 +206,19 @@ def _places_for_amqp09(config: Config) -> str:
 
 
 def _report(
-    path: Path,
+    found: Examination,
     problems: list[str],
     warnings: list[str],
     summary: list[tuple[str, str]],
     as_json: bool,
-    verdict: str,
-    step: str,
 ) -> int:
+    path = found.path
     code = USAGE if problems else 0
     if as_json:
         render.json_text(
             {
                 "file": str(path),
+                "files": [str(each) for each in found.files],
                 "ok": not problems,
                 "problems": problems,
                 "warnings": warnings,
@@ -228,8 +232,8 @@ def _report(
         render.warn(warning)
     if problems:
         count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
-        click.echo(f"config: {count}; {verdict}", err=True)
-        click.echo(f"  next: {step}, then check again", err=True)
+        click.echo(f"config: {count}; {found.verdict}", err=True)
+        click.echo(f"  next: {found.step}, then check again", err=True)
         return code
     for what, value in summary:
         click.echo(f"{what + ':':17}{render.printable(value)}")
