@@ -15,6 +15,7 @@ from amqproute.config.field_types import (
     FromList,
     Network,
     Seconds,
+    ShortText,
 )
 from amqproute.config.schema_base import AT_START, DAY, HOUR, MEBIBYTE, Settings
 
@@ -24,6 +25,7 @@ __all__ = [
     "LimitSettings",
     "LogSettings",
     "ManagementSettings",
+    "PluginSettings",
     "StagingSettings",
     "StatusSettings",
     "StoreSettings",
@@ -416,6 +418,17 @@ class ManagementSettings(Settings):
         default=None,
         description="The warehouse of amqproute pipeline: the dashboard lists and serves the pages "
         "in its folder report, which the daemon's user has to be able to read. null: none.",
+    )
+
+
+class PluginSettings(Settings):
+    """Plug-ins, which are found by the entry points of installed distributions."""
+
+    required: Annotated[tuple[ShortText, ...], FromList, AT_START] = Field(
+        default=(),
+        description="The names of plug-ins without which the daemon does not start, as in "
+        "[color]. Others that cannot be used are named in the log, by check and by doctor, and "
+        "left out.",
     )
 
 

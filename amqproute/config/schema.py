@@ -53,6 +53,7 @@ from amqproute.config.operations_settings import (
     LimitSettings,
     LogSettings,
     ManagementSettings,
+    PluginSettings,
     StagingSettings,
     StatusSettings,
     StoreSettings,
@@ -223,6 +224,7 @@ class Config(Settings):
     management: ManagementSettings = Field(
         default=ManagementSettings(), description=ManagementSettings.__doc__
     )
+    plugins: PluginSettings = Field(default=PluginSettings(), description=PluginSettings.__doc__)
     log: LogSettings = Field(default=LogSettings(), description=LogSettings.__doc__)
     shutdown_timeout: Seconds = Field(
         default=30.0,

@@ -53,6 +53,7 @@ from amqproute.daemon.health_probes import HealthProbes, Readiness
 from amqproute.daemon.health_survey import HealthSurvey, limits_of, recent_facts
 from amqproute.daemon.host_assembly import ConfiguredHosts
 from amqproute.daemon.http_assembly import HttpService
+from amqproute.daemon.installed_plugins import adopt_plugins, installed_plugins
 from amqproute.daemon.journaling import DIRECTORY, Journaling
 from amqproute.daemon.listeners import (
     accept_terms,
@@ -375,6 +376,7 @@ class Application:
         self._places.limit = make_room_for_descriptors(self.config.limits.max_connections)
         grammar.prepare()  # before the first client with a selector needs it
         config = self.config
+        adopt_plugins(config, installed_plugins(), self._reactor.seconds)
         recovery = await self.store.open()
         self._is_open = True
         losses = None

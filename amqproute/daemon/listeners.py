@@ -13,7 +13,7 @@ from amqproute.auth.realm import Authenticator, LogInTransport
 from amqproute.config.access_settings import ListenSettings
 from amqproute.config.schema import Config
 from amqproute.daemon.peer_assembly import product
-from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
+from amqproute.filters.registry import capabilities as filter_capabilities
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp09.class_registry import offered_classes
 from amqproute.frontends.amqp09.frontend09 import Frontend09
@@ -106,7 +106,7 @@ def accepting(
                     PROBE_CAPABILITY,
                     REPORT_CAPABILITY,
                     PATH_CAPABILITY,
-                    *FILTER_CAPABILITIES,
+                    *filter_capabilities(),
                 ),
                 properties=product(),
                 tls="optional" if listen.tls == "upgrade" else "none",

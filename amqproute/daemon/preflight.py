@@ -24,6 +24,7 @@ from amqproute.auth.users import UserFile
 from amqproute.config.access_settings import ListenSettings
 from amqproute.config.loader import ConfigProblem, check_files, unresolved_credentials
 from amqproute.config.schema import Config
+from amqproute.daemon.installed_plugins import faults, installed_plugins, required_problems
 from amqproute.daemon.journaling import DIRECTORY
 from amqproute.daemon.loss_reports import testimony
 from amqproute.daemon.node_assembly import binding_declaration
@@ -87,6 +88,9 @@ def examine_files(config: Config) -> PreflightFindings:
         except ConfigError as error:
             findings.problems += error.problems
     _examine_writers(config, findings)
+    plugins = installed_plugins()
+    findings.problems += required_problems(config, plugins)
+    findings.warnings += faults(config, plugins)
     return findings
 
 

@@ -20,6 +20,9 @@ Theory of operation
     values, `operators` implements them, and `fields` reads the row from the bytes of a message:
     single application properties and properties are found by skipping.
 
+    Further kinds come from plug-ins (`filter_kinds`, `amqproute.plugins`). Their faults are
+    refusals and messages that do not pass; they end neither a connection nor a queue.
+
 Three-valued logic
     An absent field is null; a result computed from null, or from values of a wrong type, is
     unknown; NOT unknown is unknown; a message is selected when the whole is true. So neither
@@ -46,4 +49,14 @@ Limits
 Nothing here has a clock, logs or waits. UTC() asks a clock that is passed in.
 """
 
-__all__ = ["fields", "grammar", "local", "names", "operators", "properties", "registry", "selector"]
+__all__ = [
+    "fields",
+    "filter_kinds",
+    "grammar",
+    "local",
+    "names",
+    "operators",
+    "properties",
+    "registry",
+    "selector",
+]

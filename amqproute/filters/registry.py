@@ -12,12 +12,13 @@ The caller decides about unknown kinds: by default the link is refused (paper §
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
 from amqproute.errors import InvalidField, NotImplementedHere
+from amqproute.filters.filter_kinds import Failed, Filter, FilterKind, fault_of_kind, guarded
 from amqproute.filters.local import NoLocal
 from amqproute.filters.names import Dialect
 from amqproute.filters.properties import (
@@ -72,28 +73,6 @@ CAPABILITIES: Final = (
 
 
 _Name = TypeVar("_Name", bound=str)
-
-
-class Filter(Protocol):
-    """An entry condition of a link (revision 200 §2.1).
-
-    Attributes:
-        needs: parts of a message that the filter reads, so that a queue knows in advance: sections
-            (``header``, ``properties``, ``application``, ``annotations``), ``origin``, and
-            ``clock`` when an answer of no may become yes without a change of the message.
-    """
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """The sections of a message that `matches` reads."""
-
-    def matches(self, message: Message, origin: str | None = None) -> bool:
-        """Return whether a message may travel along the link.
-
-        Args:
-            message: as it is in the queue.
-            origin: the container-id of the connection it came in on; None when unknown.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +209,7 @@ def read_filters(
             continue  # The standard allows null for no filter.
         name = Symbol(key)
         descriptor, inner = _kind(name, value)
-        make = _MAKERS.get(descriptor)
+        make = _MAKERS.get(descriptor) or _PLUGGED.get(descriptor)
         if make is not None:
             made.append(
                 NamedFilter(name, descriptor, value, make(name, inner, own_container, now_ms))
@@ -240,7 +219,7 @@ def read_filters(
         else:
             raise NotImplementedHere(
                 f"filter {name:.40}: {descriptor:.80} is not offered; "
-                f"offered are {', '.join(sorted(_MAKERS))}",
+                f"offered are {', '.join(sorted((*_MAKERS, *_PLUGGED)))}",
                 info={"code": "filter.unsupported"},
             )
     return FilterSet(tuple(made), tuple(dropped))
@@ -252,7 +231,7 @@ def _kind(name: str, value: object) -> tuple[str, object]:
         descriptor = value.descriptor
         if type(descriptor) is ULong:
             code = int(descriptor)
-            return CODES.get(code, f"0x{code:016x}"), value.value
+            return _symbol_of(code), value.value
         if isinstance(descriptor, str):
             return str(descriptor), value.value
         raise _refusal(name, "its descriptor is neither ulong nor symbol")
@@ -330,3 +309,58 @@ _MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
         APPLICATION_PROPERTIES: _application,
     }
 )
+
+
+# ------------------------------------------------------------------------ kinds of plug-ins
+
+_PLUGGED: Final[dict[str, Maker]] = {}
+_PLUGGED_CODES: Final[dict[int, str]] = {}
+_PLUGGED_CAPABILITIES: Final[list[str]] = []
+# Of the process, as the kinds above: an installation has one set of plug-ins.
+
+
+def fault_of_plugin(value: object) -> str:
+    """Return why an object is no kind of filter that can be offered; empty if it is one."""
+    fault = fault_of_kind(value)
+    if fault:
+        return fault
+    kind: FilterKind = value  # type: ignore[assignment]  # fault_of_kind has looked at it
+    if kind.descriptor in _MAKERS or kind.descriptor in BARE_NAMES:
+        return f"the broker has filters of the kind {kind.descriptor} itself"
+    if kind.code is not None and kind.code in CODES:
+        return f"the code {kind.code:#x} is that of {CODES[kind.code]}"
+    return ""
+
+
+def adopt_kinds(kinds: Iterable[FilterKind], failed: Failed) -> list[str]:
+    """Offer the kinds of plug-ins, in place of those that were offered before.
+
+    Args:
+        kinds: without a fault; see `fault_of_plugin`.
+        failed: called when the code of one raises.
+
+    Returns:
+        Descriptors of those that are left out, since another one has their descriptor or code.
+    """
+    for each in (_PLUGGED, _PLUGGED_CODES, _PLUGGED_CAPABILITIES):
+        each.clear()
+    left_out = []
+    for kind in kinds:
+        if kind.descriptor in _PLUGGED or kind.code in _PLUGGED_CODES:
+            left_out.append(kind.descriptor)
+            continue
+        _PLUGGED[kind.descriptor] = guarded(kind, failed)
+        if kind.code is not None:
+            _PLUGGED_CODES[kind.code] = kind.descriptor
+        if kind.capability:
+            _PLUGGED_CAPABILITIES.append(kind.capability)
+    return left_out
+
+
+def capabilities() -> tuple[str, ...]:
+    """Return the capabilities in the `open` of the broker, those of plug-ins included."""
+    return (*CAPABILITIES, *_PLUGGED_CAPABILITIES)
+
+
+def _symbol_of(code: int) -> str:
+    return CODES.get(code) or _PLUGGED_CODES.get(code) or f"0x{code:016x}"

@@ -16,7 +16,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "frobnicate: 1\n",
         [
-            "1: frobnicate: unknown key; known here are include, container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tolerate-missing-body, remote-services, auto-create, tls, listen, users, access, realms, nodes, aliases, bindings, policies, virtual-hosts, resolver, routes, peers, contracts, relay, distributed-transactions, reports, store, staging, limits, journal, status, management, log, shutdown-timeout"
+            "1: frobnicate: unknown key; known here are include, container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tolerate-missing-body, remote-services, auto-create, tls, listen, users, access, realms, nodes, aliases, bindings, policies, virtual-hosts, resolver, routes, peers, contracts, relay, distributed-transactions, reports, store, staging, limits, journal, status, management, plugins, log, shutdown-timeout"
         ],
     ),
     (
@@ -471,7 +471,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "<<: {domains: [a]}\n",
         [
-            '1: "<<": unknown key; known here are include, container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tolerate-missing-body, remote-services, auto-create, tls, listen, users, access, realms, nodes, aliases, bindings, policies, virtual-hosts, resolver, routes, peers, contracts, relay, distributed-transactions, reports, store, staging, limits, journal, status, management, log, shutdown-timeout'
+            '1: "<<": unknown key; known here are include, container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tolerate-missing-body, remote-services, auto-create, tls, listen, users, access, realms, nodes, aliases, bindings, policies, virtual-hosts, resolver, routes, peers, contracts, relay, distributed-transactions, reports, store, staging, limits, journal, status, management, plugins, log, shutdown-timeout'
         ],
     ),
     ("users: {file: ''}\n", ["1: users.file: '' is not the path of a file"]),

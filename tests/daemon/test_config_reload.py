@@ -185,7 +185,7 @@ ENTRIES: Final[dict[str, dict[str, Any]]] = {
 }
 
 CHANGED: Final[dict[str, Any]] = {
-    "include": ["more/*.yaml"],
+    "include": ["more/*.yaml"], "plugins.required": ["color"],
     "container-id": "other.alpha.example", "domains": ["alpha.example", "new.example"],
     "state-directory": "/nonexistent", "strict-hostname": True, "qualify-dynamic": True,
     "alias-to": "require", "unsupported-filter": "drop", "tolerate-missing-body": True,
