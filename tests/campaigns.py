@@ -96,6 +96,7 @@ CAMPAIGNS: Final[tuple[Campaign, ...]] = (
         (
             "tests.integration.test_amqp09_clients.ClientTests.test_aio_pika",
             "tests.integration.test_amqp09_clients.ClientTests.test_celery",
+            "tests.integration.test_amqp09_federation.FederationTests.test_celery",
             "tests.integration.test_amqplib",
             "tests.integration.test_azure",
             "tests.integration.test_client_suites",

@@ -46,6 +46,7 @@ from amqproute.broker.pending_changes import PendingChanges
 from amqproute.broker.queue import Queue
 from amqproute.broker.reply_addresses import REPLY_QUEUE, REPLY_TERMS
 from amqproute.errors import StoreError
+from amqproute.log_rate_limit import RateLimitedLog
 
 MOST_AT_ONCE: Final = 50
 """Exclusive queues that go in one turn of the reactor when their connections have gone."""
@@ -156,6 +157,7 @@ class QueueDeclarations:
         self._pending = PendingChanges()
         self._lost: dict[Hashable, None] = {}
         self._slice: IDelayedCall | None = None
+        self._like_addresses = RateLimitedLog(clock.seconds)
 
     def __repr__(self) -> str:
         return f"<QueueDeclarations transient={len(self._transient)}>"
@@ -280,6 +282,13 @@ class QueueDeclarations:
 
     def _make_durable(self, asked: QueueDeclaration, owner: str) -> Deferred[Queue]:
         name = asked.name
+        if "@" in name and self._like_addresses.due("queue"):
+            self.log.info(
+                "{owner} declares the queue {queue} here: the default exchange sends messages for "
+                "that address where it leads, never to this queue; they need no declaration",
+                owner=owner or "the operator",
+                queue=self._full(name),
+            )
         terms = DeclaredTerms(asked.auto_delete, asked.arguments, asked.has_priorities)
         made = self._registry.declare_queue(self._full(name), terms, owner)
         self._watch(self._queues[name], asked)

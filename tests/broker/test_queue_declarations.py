@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker import queue_declarations
@@ -22,6 +23,7 @@ from amqproute.config.loader import read_node
 from amqproute.config.schema import Config
 from amqproute.daemon.node_assembly import described
 from amqproute.errors import ResourceLimitExceeded, StoreError
+from amqproute.log_rate_limit import EVERY_SECONDS
 from amqproute.outcomes import Acceptance, Modification, Rejection, Release
 from amqproute.services.change_batch import ChangeBatch, ConfiguredNodes
 from amqproute.services.command_schema import ManagementCommand
@@ -124,6 +126,21 @@ class LifeTests(DeclarationCase):
         self.assertIs(self.declare(x_max_length=2, x_anything="kept", x_max_priority=3), again)
         self.fails(TopologyFaultKind.OTHER_QUEUE, self.declare, x_max_length=3)
         self.assertEqual(self.bodies(again), [b"2", b"3"])
+
+    def test_named_like_an_address(self) -> None:
+        """A durable queue named like an address: the log says where messages go, once."""
+        self.declare("celery@worker.celery.pidbox", durable=False)
+        self.declare("mail@", durable=True, x_anything=1)
+        with capturedLogs() as events:
+            self.clock.advance(EVERY_SECONDS)
+            self.declare("other@worker.celery.pidbox", durable=False)
+            self.declare("orders@beta.example")
+            self.declare("orders@beta.example")
+            self.declare("more@beta.example")
+            self.declare("orders.beta.example")
+        lines = [text for text in map(formatEvent, events) if "declares the queue" in text]
+        self.assertEqual(len(lines), 1, lines)
+        self.assertIn("user:ann declares the queue orders@beta.example here", lines[0])
 
     def test_deleted(self) -> None:
         """A queue goes with its bindings and messages, and its name can be declared again."""

@@ -13,8 +13,9 @@ app = Celery("tasks", broker=os.environ["TEST_BROKER"], backend="rpc://")
 app.conf.broker_use_ssl = {
     "ca_certs": os.environ["TEST_TRUST"],
     "cert_reqs": ssl.CERT_REQUIRED,
-    "server_hostname": "alpha.example",
+    "server_hostname": os.environ.get("TEST_HOST", "alpha.example"),
 }
+app.conf.task_default_queue = os.environ.get("TEST_QUEUE", "celery")
 app.conf.task_acks_late = True
 app.conf.broker_connection_retry_on_startup = True
 

@@ -6,6 +6,12 @@ Rules: 09-M-01, 09-M-04, 09-M-06, 09-M-10.
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from unittest import skipIf
 
@@ -13,10 +19,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.journal import reader
 from tests.integration import support
-from tests.integration.amqp09 import connect, pika
-from tests.integration.support import Daemon, Zone
-from tests.support.patience import until
+from tests.integration.amqp09 import connect, pika, url
+from tests.integration.support import Daemon, Zone, certificates
+from tests.support.patience import PATIENCE, until
 
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "rabbitmq.md"
 LARGE = bytes(range(256)) * 12_000
 
 
@@ -91,6 +99,40 @@ class FederationTests(SynchronousTestCase):
             beta.basic_publish("", found.reply_to, arrived, found, mandatory=True)
             _, found, arrived = self.take(alpha, "answers")
             self.assertEqual((found, arrived == body), (properties, True))
+
+    @skipIf(find_spec("celery") is None, "Celery is not installed")
+    def test_celery(self) -> None:
+        """A worker of beta runs a task of alpha, and the result comes back, as the page says."""
+        (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+        environ = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TEST_TRUST": str(certificates().trust),
+            "TEST_QUEUE": "tasks",
+        }
+        log = self.beta.directory / "celery.log"
+        with log.open("wb") as output:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "celery", "-A", "tests.integration.celery_tasks",
+                 "worker", "-P", "solo", "-l", "INFO"],
+                env={**environ, "TEST_BROKER": url(self.beta), "TEST_HOST": self.beta.name},
+                stdout=output, stderr=output,
+            )  # fmt: skip
+        try:
+            until(lambda: b"ready." in log.read_bytes(), "the worker", detail=log.read_text)
+            by_name = "add.apply_async((4, 5), queue='tasks@beta.example').get(timeout=60)"
+            program = f"from tests.integration.celery_tasks import add\nprint({by_name})\n{code}"
+            done = subprocess.run(
+                [sys.executable, "-c", program.replace("timeout=60", f"timeout={PATIENCE}")],
+                env={**environ, "TEST_BROKER": url(self.alpha)},
+                capture_output=True, text=True, timeout=3 * PATIENCE, check=False,
+            )  # fmt: skip
+            self.assertEqual(done.stdout, "9\n5\n", done.stderr + log.read_text())
+        finally:
+            worker.terminate()
+            worker.wait(PATIENCE)
+        # By the name alone Celery declares it here, too.
+        self.alpha.wait_log("user:anna declares the queue tasks@beta.example here")
 
     def test_direct_reply(self) -> None:
         """A request by direct reply-to is answered from another organization."""

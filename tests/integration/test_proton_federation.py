@@ -70,6 +70,9 @@ class World:
             ],
             peers={"alpha.example": {"relay-for": ["loop.example"]}},
         )
+        for daemon in (self.alpha, self.beta):
+            # The name server is a thread of this process, which may be slow; it always answers.
+            daemon.write(resolver={**daemon.settings["resolver"], "timeout": 10.0})
         self.alpha.spawn()
         self.beta.start()
         self.alpha.wait_ready()

@@ -77,6 +77,7 @@ class ChannelConsumer(ConsumingEndpoint):
 
     Attributes:
         priority: those with the highest one are served first (``x-priority``).
+        delivered: messages sent to its client so far.
     """
 
     __slots__ = (
@@ -91,6 +92,7 @@ class ChannelConsumer(ConsumingEndpoint):
         "_owner",
         "_sorts",
         "_windows",
+        "delivered",
         "no_ack",
         "priority",
         "tag",
@@ -118,6 +120,7 @@ class ChannelConsumer(ConsumingEndpoint):
         self.tag = tag
         self.no_ack = no_ack
         self.priority = 0
+        self.delivered = 0
         self._windows = () if no_ack else tuple(windows)
         # It takes what comes, until something of another class does.
         self._sorts = False
@@ -299,6 +302,7 @@ class ChannelConsumer(ConsumingEndpoint):
                 continue
             entry.attempted = True
             entry.message.forget()
+            self.delivered += 1
             self._note_sent(size)
             if layout is not None:
                 self._send_body(entry, tag, layout)
@@ -364,6 +368,7 @@ class ChannelConsumer(ConsumingEndpoint):
         if not burst:
             return False
         channel.deliver_burst(self.tag, burst, needs_ack=not self.no_ack)
+        self.delivered += len(burst)
         for window in windows:
             window.take(octets, len(burst))
         for _ in burst:

@@ -265,6 +265,8 @@ class ChannelFrontend(TransactionMethods):
                 **self._row(consumer.name, "consumer", consumer.address),
                 "credit": 0,
                 "unsettled": consumer.unacknowledged,
+                "deliveries": consumer.delivered,
+                "delivery-count": consumer.delivered,
                 "consumer-tag": consumer.tag,
                 "prefetch": consumer.prefetch,
                 "no-ack": consumer.no_ack,

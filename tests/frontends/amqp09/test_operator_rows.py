@@ -49,6 +49,17 @@ class RowTests(SynchronousTestCase):
         free = next(row for row in self.rows("consumer") if row["name"] == "free")
         self.assertEqual((free["prefetch"], free["no-ack"]), (0, True))
 
+    def test_deliveries(self) -> None:
+        """Each consumer counts its own, the channel those of all."""
+        self.client.ask("queue.declare", queue="v", durable=1)
+        self.client.ask("basic.consume", queue="w", consumer_tag="of w")
+        self.client.ask("basic.consume", queue="v", consumer_tag="of v", no_ack=1)
+        for key in "wvw":
+            self.client.publish(b"1", b"2", b"3", key=key, channel=2)
+        counts = {row["name"]: row["deliveries"] for row in self.rows("consumer")}
+        self.assertEqual(counts, {"of w": 6, "of v": 3})
+        self.assertEqual([row["deliveries"] for row in self.rows("channel")], [9, 0, 0])
+
     def test_consumer_is_cancelled(self) -> None:
         """By its tag: the client gets basic.cancel, and the channel goes on."""
         self.client.ask("basic.consume", queue="w", consumer_tag="ct")
