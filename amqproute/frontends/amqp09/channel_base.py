@@ -234,6 +234,9 @@ class ChannelBase:
     def delivered(self) -> None:
         """Something was delivered that has to be acknowledged."""
 
+    def bound_reached(self) -> None:
+        """A consumer that wants more gets nothing: the channel has too many unacknowledged."""
+
     def consumer_over(self, consumer: object) -> None:
         """A consumer takes nothing any more."""
 

@@ -258,8 +258,11 @@ class ChannelConsumer(ConsumingEndpoint):
         if self.no_ack:
             return self._room(NO_ACK_BURST, 0)
         unsettled = len(channel.unacknowledged)
-        room = min([window.room for window in self._windows], default=NO_ACK_BURST)
-        return self._room(room, unsettled)
+        wanted = min([window.room for window in self._windows], default=NO_ACK_BURST)
+        room = self._room(wanted, unsettled)
+        if not room and wanted > 0 and unsettled >= self._connection.limits.unsettled:
+            owner.bound_reached()
+        return room
 
     def deliver(self, entries: Sequence[Entry]) -> None:
         """See `IConsumer.deliver`."""

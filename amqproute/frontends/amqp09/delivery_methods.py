@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, TypeAlias, cast
 
 from amqproute.auth.policy import Verb
+from amqproute.broker.alarm import Alarm
 from amqproute.broker.exchanges.argument_rules import consumer_priority
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue import Queue
@@ -56,6 +58,8 @@ __all__ = ["ConsumeMethod", "DeliveryMethods", "give_back"]
 ConsumeMethod: TypeAlias = BasicConsume | FileConsume | MessageConsume | StreamConsume
 """A method that asks for a consumer."""
 
+BOUND_SECONDS: Final = 30.0
+"""How long a channel without room acknowledges nothing before the log says so."""
 OUTCOMES: Final[dict[AckReceived, Outcome]] = {
     AckReceived.ACKNOWLEDGED: ACCEPTED,
     AckReceived.REJECTED: Rejection(),
@@ -78,6 +82,8 @@ class DeliveryMethods(TopologyMethods):
         self.prefetch = PrefetchWindow()
         self.next_window = (0, 0)
         self._getter: ChannelConsumer | None = None
+        self._bound_alarm = Alarm(self.context.broker.clock)
+        self._bound_tag = 0
         self._timeout = ConsumerTimeout(
             self.context.broker.clock,
             self.channel.unacknowledged,
@@ -114,6 +120,28 @@ class DeliveryMethods(TopologyMethods):
             ReplyCode.PRECONDITION_FAILED,
             f"delivery acknowledgement on channel {self.channel.number} timed out. Timeout value "
             f"used: {round(seconds * 1000)} ms",
+        )
+
+    # -- what the client may hold ----------------------------------------------------------------
+
+    def bound_reached(self) -> None:
+        """See `ChannelBase.bound_reached`: log it if nothing is acknowledged for a while."""
+        if not self._bound_alarm.is_set:
+            oldest = self.channel.unacknowledged.oldest
+            self._bound_alarm.set(BOUND_SECONDS, partial(self._look_at_bound, oldest))
+
+    def _look_at_bound(self, oldest: int) -> None:
+        held = self.channel.unacknowledged
+        if len(held) < self.connection.limits.unsettled or held.oldest != oldest:
+            return
+        if oldest == self._bound_tag:
+            return  # the log says so already
+        self._bound_tag = oldest
+        self.connection.error_log.add(
+            "{connection} ({principal}) channel {channel} has {count} deliveries and acknowledges "
+            "none of them: it gets no more until it does (limits.unsettled-per-link)",
+            channel=self.channel.number,
+            count=len(held),
         )
 
     # -- qos -------------------------------------------------------------------------------------
@@ -343,6 +371,7 @@ class DeliveryMethods(TopologyMethods):
     def _end_deliveries(self) -> None:
         """Give back what was delivered and not acknowledged: the channel is over."""
         self._timeout.stop()
+        self._bound_alarm.stop()
         self.drop_sending()
         getter, self._getter = self._getter, None
         if getter is not None:

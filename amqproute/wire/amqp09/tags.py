@@ -41,6 +41,11 @@ class DeliveryTags(Generic[_T]):
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self._outstanding))
 
+    @property
+    def oldest(self) -> int:
+        """The lowest outstanding tag; 0 without any."""
+        return min(self._outstanding, default=0)
+
     def outstanding(self) -> Iterable[tuple[int, _T]]:
         """Return the outstanding tags and their contexts, in no order."""
         return self._outstanding.items()

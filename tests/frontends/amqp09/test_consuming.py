@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.frontends.amqp09.delivery_methods import BOUND_SECONDS
 from tests.conformance.frame_broker import Network
 from tests.support.client09 import Client09
 from tests.support.wire09 import V09, call
@@ -236,6 +238,30 @@ class ConsumeTests(SynchronousTestCase):
         client = Client09(house).channel()
         client.ask("basic.consume", queue="q")
         self.assertEqual(len(client.contents), 5)
+        with capturedLogs() as events:
+            client.run(BOUND_SECONDS - 1)
+            self.assertEqual([each for each in events if "acknowledges" in formatEvent(each)], [])
+            client.run(1)
+            Client09(house).channel().publish(b"m")
+            client.run(2 * BOUND_SECONDS)
+        (line,) = [text for text in map(formatEvent, events) if "acknowledges" in text]
+        self.assertIn("channel 1 has 5 deliveries and acknowledges none of them", line)
+        client.ask("basic.ack", delivery_tag=0, multiple=1)
+        self.assertEqual(len(client.contents), 5)
+
+    def test_bound_and_acknowledgements(self) -> None:
+        """The log says nothing of a client that is at the bound and acknowledges."""
+        house = self.world.house("v.test", limits={"unsettled": 5})
+        Client09(house).channel().publish(*[b"m"] * 50)
+        client = Client09(house).channel()
+        with capturedLogs() as events:
+            client.ask("basic.consume", queue="q")
+            for tag in range(1, 20):
+                client.run(BOUND_SECONDS / 2)
+                client.ask("basic.ack", delivery_tag=tag)
+            client.ask("channel.close", reply_code=200)
+            client.run(2 * BOUND_SECONDS)
+        self.assertEqual([each for each in events if "acknowledges" in formatEvent(each)], [])
 
     def test_order_of_answers(self) -> None:
         """Methods behind one that waits for the disk wait for its answer."""
