@@ -9,13 +9,14 @@ the annotation, or with an unknown value, is of class basic; so is one of class 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Final
 
 from amqproute.errors import DecodeError
 from amqproute.message import Message
 from amqproute.wire.amqp10.types import Symbol
 
-__all__ = ["CONTENT_CLASS", "ContentClass", "content_class_of", "is_stream"]
+__all__ = ["CONTENT_CLASS", "ContentClass", "annotated_class", "content_class_of", "is_stream"]
 
 CONTENT_CLASS: Final = Symbol("x-opt-content-class")
 """Message annotation: the value of a `ContentClass`; absent for basic."""
@@ -34,6 +35,14 @@ _NAME: Final = CONTENT_CLASS.encode()
 _BY_VALUE: Final = {each.value: each for each in ContentClass}
 
 
+def annotated_class(annotations: Mapping[Symbol, object]) -> ContentClass:
+    """Return the class that the annotations of a message name."""
+    value = annotations.get(CONTENT_CLASS)
+    if not isinstance(value, str):
+        return ContentClass.BASIC
+    return _BY_VALUE.get(value, ContentClass.BASIC)
+
+
 def content_class_of(message: Message) -> ContentClass:
     """Return the class of a message; for most this is a search in its annotations' octets.
 
@@ -42,10 +51,7 @@ def content_class_of(message: Message) -> ContentClass:
     """
     if _NAME not in message.annotation_bytes:
         return ContentClass.BASIC
-    value = message.annotations.get(CONTENT_CLASS)
-    if not isinstance(value, str):
-        return ContentClass.BASIC
-    return _BY_VALUE.get(value, ContentClass.BASIC)
+    return annotated_class(message.annotations)
 
 
 def is_stream(message: Message) -> bool:

@@ -23,6 +23,7 @@ from uuid import UUID
 from zope.interface import implementer
 
 from amqproute.address import from_compatibility, parse
+from amqproute.content_class import ContentClass, annotated_class
 from amqproute.entry import FLEETING_MS, Entry
 from amqproute.errors import AmqpError, DecodeError
 from amqproute.interfaces import IJournal
@@ -368,8 +369,9 @@ def _alike(came: Sequence[Came]) -> Collection[Sequence[Came]]:
 
 
 _FACTS: Final = ("message_id", "message_id_type", "to", "digest", "bare_size")
-_NOTES: Final = ("priority", "trail", "origin", "return_to")
-_Notes = tuple[int | None, str | None, str | None, str | None]
+_NOTES: Final = ("priority", "trail", "origin", "return_to", "content_class")
+_Notes = tuple[int | None, str | None, str | None, str | None, str | None]
+_NO_NOTES: Final[_Notes] = (None, None, None, None, None)
 _Facts = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
@@ -384,7 +386,7 @@ def _add_facts(
     facts: list[_Facts] = []
     notes: list[_Notes] = []
     last_head: bytes | None = None
-    last_notes: _Notes = (None, None, None, None)
+    last_notes = _NO_NOTES
     for message in messages:
         found = None if known is None else known.get(id(message))
         if found is not None:
@@ -402,7 +404,7 @@ def _add_facts(
             notes.append(last_notes)
         except DecodeError:
             facts.append((None, None, None, None, None))
-            notes.append((None, None, None, None))
+            notes.append(_NO_NOTES)
         if known is not None:
             known[id(message)] = facts[-1], notes[-1]
     columns.update(zip(_FACTS, zip(*facts, strict=True), strict=True))
@@ -455,18 +457,20 @@ def _normal(address: str) -> str:
 
 
 def _read_notes(head: bytes) -> _Notes:
-    """Read priority, trail, origin and return address from what precedes the bare message."""
+    """Read the `_NOTES` from what precedes the bare message."""
     offsets = sections.locate(head)
     end = offsets.header_end
     priority = int(header_of(head[:end]).priority) if end else 4
     start, end = offsets.message_annotations_start, offsets.message_annotations_end
     if start == end:
-        return priority, None, None, None
+        return priority, None, None, None, None
     annotations = annotations_of(head[start:end])
     trace, origin = annotations.get(TRACE), annotations.get(ORIGIN)
     trail = named(" ".join(map(str, trace))) if isinstance(trace, list | tuple) and trace else None
     own = named(origin) if isinstance(origin, str) else None
-    return priority, trail, own, _return_address(annotations)
+    kind = annotated_class(annotations)
+    content_class = None if kind is ContentClass.BASIC else kind.value
+    return priority, trail, own, _return_address(annotations), content_class
 
 
 def _return_address(annotations: Mapping[Any, Any]) -> str | None:

@@ -239,6 +239,8 @@ class JournalRecord:
         previous: hash of the last line of the segment before.
         return_to: the address for failure reports, if the message requests them.
         protocol: what the connection speaks if that is not AMQP 1.0: ``AMQP 0-9-1``, ``AMQP 0-9``.
+        content_class: the class of AMQP 0-9 that the message was published as, here or elsewhere:
+            ``file``, ``stream``, ``tunnel``; none for the classes basic and message.
     """
 
     v: int
@@ -290,6 +292,7 @@ class JournalRecord:
     previous: str | None = None
     return_to: str | None = None
     protocol: str | None = None
+    content_class: str | None = None
 
     @property
     def event_id(self) -> str:

@@ -64,6 +64,8 @@ def _named(record: JournalRecord) -> str:
         is_more = record.bare_size is not None and record.bare_size != record.size
         bare = f", {record.bare_size} of them bare" if is_more else ""
         parts.append(f"{record.size} octets{bare}")
+    if record.content_class is not None:
+        parts.append(f"class {record.content_class}")
     if record.durable is False:
         parts.append("not durable")
     return f"; {', '.join(parts)}" if parts else ""

@@ -46,6 +46,11 @@ SAID: list[tuple[RecordKind, dict[str, Any], str]] = [
         "from user:ann (c, none, AMQP 0-9-1), on here",
     ),
     (
+        RecordKind.RECEIVED,
+        {"sender": "user:ann", "node": "q", "entry": 7, "size": 9, "content_class": "file"},
+        "from user:ann, on q; 9 octets, class file",
+    ),
+    (
         RecordKind.ROUTED,
         {"sender": "user:ann", "connection": "c", "protocol": "AMQP 0-9-1", "node": "q"},
         "from user:ann (c, none, AMQP 0-9-1), on q",

@@ -207,13 +207,14 @@ def _why_lines(facts: Facts) -> list[str]:
 
 
 def _published(facts: Facts) -> list[str]:
-    """Say how a client of 0-9-1 has published a message; nothing of other messages."""
+    """Say how a client of 0-9 or 0-9-1 has published a message; nothing of other messages."""
     if not facts.get("protocol"):
         return []
     key = facts.get("routing-key") or ""
     exchange = facts.get("exchange")
     where = f"to the exchange {exchange}" if exchange else "to the default exchange"
-    return [f"published by {facts['protocol']}, {where}, with the routing key {key!r}"]
+    kind = f" as {facts['content-class']} content" if facts.get("content-class") else ""
+    return [f"published by {facts['protocol']}{kind}, {where}, with the routing key {key!r}"]
 
 
 def _moment(milliseconds: int) -> str:
