@@ -79,7 +79,9 @@ PROVED_CLASSES: Final[dict[str, Proof | Unproved]] = {
     ),
     "09-STRM-11": Unproved("advice to applications: one channel for each stream resolution"),
     "09-STRM-12": Proof(
-        "content and properties are delivered as they were published", f"{_DELIVERY}.test_delivered"
+        "content and properties are delivered as they were published, in another organization, too",
+        f"{_DELIVERY}.test_delivered",
+        "tests.frontends.amqp09.test_class_journeys.StreamJourneyTests.test_there_and_back",
     ),
     "09-STRM-13": Proof(
         "an empty queue name is the queue last declared", f"{_CONSUMER}.test_current_queue"
@@ -167,6 +169,7 @@ PROVED_CLASSES: Final[dict[str, Proof | Unproved]] = {
         "a block of octets reaches the consumers of a node, here and in another organization",
         f"{_TUNNEL}.RequestTests.test_handed_over",
         f"{_TUNNEL}.AbroadTests.test_another_organization",
+        "tests.frontends.amqp09.test_class_journeys.TunnelJourneyTests.test_there_and_back",
     ),
     "09-TUN-02": Proof(
         "request comes with content and the class's own properties",

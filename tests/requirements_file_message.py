@@ -15,6 +15,7 @@ _MESSAGE = "tests.frontends.amqp09.test_message_class"
 _TRANSFER = f"{_MESSAGE}.TransferTests"
 _REFERENCE = f"{_MESSAGE}.ReferenceTests"
 _TAKE = f"{_MESSAGE}.ConsumeTests"
+_ALIKE = "tests.frontends.amqp09.test_classes_alike.AlikeTests"
 _WAY = "tests.frontends.amqp09.test_class_journeys"
 _STORED = "tests.store.test_staging"
 _KILL = "tests.integration.test_staging_crash.StagingCrashTests.test_kill"
@@ -35,17 +36,23 @@ PROVED_FILE_MESSAGE: Final[dict[str, Proof | Unproved]] = {
         f"{_STORED}.KillTests.test_kill",
         _KILL,
     ),
-    "09-FILE-04": Unproved(
-        "no queue discards durable messages on overflow unless its declaration asks for that"
+    "09-FILE-04": Proof(
+        "what is too much for memory is on the disk; only a declared bound has files dropped",
+        f"{_ALIKE}.test_nothing_is_discarded",
+        f"{_ALIKE}.test_overflow",
     ),
-    "09-FILE-05": Unproved(
-        "publishers are slowed down by not reading the connection, as those of basic are"
+    "09-FILE-05": Proof(
+        "a client that publishes files is not read while the broker takes nothing",
+        f"{_ALIKE}.test_watermarks",
     ),
     "09-FILE-06": Proof(
         "a file of priority 9 overtakes those of 0, as on any queue",
         f"{_CONSUME}.test_priorities",
     ),
-    "09-FILE-07": Unproved("a permission: the ten levels are those of all messages"),
+    "09-FILE-07": Proof(
+        "files of ten priorities come in their order",
+        f"{_ALIKE}.test_ten_levels",
+    ),
     "09-FILE-08": Proof(
         "with no-ack a file is gone when it is delivered, else when it is acknowledged",
         f"{_CONSUME}.test_no_ack",
@@ -60,7 +67,10 @@ PROVED_FILE_MESSAGE: Final[dict[str, Proof | Unproved]] = {
         f"{_CONSUME}.test_cancel",
         f"{_CONSUME}.test_cut",
     ),
-    "09-FILE-11": Unproved("consumers of files are bounded by limits.max-links alone"),
+    "09-FILE-11": Proof(
+        "sixteen consumers of files on one queue get one each",
+        f"{_ALIKE}.test_consumers",
+    ),
     "09-FILE-12": Proof(
         "an empty queue name is the queue last declared on the channel",
         f"{_CONSUME}.test_last_declared",
@@ -78,7 +88,10 @@ PROVED_FILE_MESSAGE: Final[dict[str, Proof | Unproved]] = {
         f"{_CONSUME}.test_tags",
         f"{_CONSUME}.test_cancel",
     ),
-    "09-FILE-16": Unproved("the table has x-priority, which all classes read in the same place"),
+    "09-FILE-16": Proof(
+        "the filter has a priority among consumers of files",
+        f"{_ALIKE}.test_filter",
+    ),
     "09-FILE-17": Unproved("a rule for clients; another tag than theirs names no consumer"),
     "09-FILE-18": Proof(
         "nothing comes after cancel-ok; what was being staged is delivered before it",
@@ -148,7 +161,10 @@ PROVED_FILE_MESSAGE: Final[dict[str, Proof | Unproved]] = {
     "09-FILE-34": Proof(
         "a file that was delivered before is marked as redelivered", f"{_CONSUME}.test_settled"
     ),
-    "09-FILE-35": Unproved("the bound of deliveries is the queue's, whatever is on it"),
+    "09-FILE-35": Proof(
+        "a file that has come back too often is a dead letter",
+        f"{_ALIKE}.test_delivery_limit",
+    ),
     "09-FILE-36": Proof(
         "ack covers one tag, all up to one, and with 0 all; an unknown one is refused with 406",
         f"{_CONSUME}.test_settled",
@@ -157,7 +173,10 @@ PROVED_FILE_MESSAGE: Final[dict[str, Proof | Unproved]] = {
         "a file that is rejected with requeue is delivered again", f"{_CONSUME}.test_settled"
     ),
     "09-FILE-38": Unproved("a rule for clients, who cannot be kept from selecting by reject"),
-    "09-FILE-39": Unproved("a permission: what becomes of it is what the queue says of rejection"),
+    "09-FILE-39": Proof(
+        "a rejected file is a dead letter where its queue has a place for these",
+        f"{_ALIKE}.test_rejected",
+    ),
     "09-FILE-40": Proof(
         "reject comes after the stage, and settles what was delivered", f"{_CONSUME}.test_settled"
     ),
@@ -230,16 +249,30 @@ PROVED_FILE_MESSAGE: Final[dict[str, Proof | Unproved]] = {
     "09-MSG-02": Proof(
         "a transfer is answered by ok when it is on the disk", f"{_TRANSFER}.test_published", _KILL
     ),
-    "09-MSG-03": Unproved(
-        "no queue drops durable transfers on overflow unless its declaration asks for that"
+    "09-MSG-03": Proof(
+        "what is too much for memory is on the disk; only a declared bound has transfers dropped",
+        f"{_ALIKE}.test_nothing_is_discarded",
+        f"{_ALIKE}.test_overflow",
     ),
-    "09-MSG-04": Unproved("a permission of which no use is made: the connection is not read"),
-    "09-MSG-05": Unproved("a permission: queues page transfers as they page all messages"),
-    "09-MSG-06": Unproved("a permission of which use is made with a length of the queue only"),
+    "09-MSG-04": Proof(
+        "a client that transfers is not read while the broker takes nothing",
+        f"{_ALIKE}.test_watermarks",
+    ),
+    "09-MSG-05": Proof(
+        "what is too much for memory is on the disk",
+        f"{_ALIKE}.test_nothing_is_discarded",
+    ),
+    "09-MSG-06": Proof(
+        "a queue over its length makes dead letters of the oldest",
+        f"{_ALIKE}.test_overflow",
+    ),
     "09-MSG-07": Proof(
         "a transfer of priority 9 overtakes those of 0 that wait", f"{_TAKE}.test_priorities"
     ),
-    "09-MSG-08": Unproved("a permission: transfers have the ten levels of all messages"),
+    "09-MSG-08": Proof(
+        "transfers of ten priorities come in their order",
+        f"{_ALIKE}.test_ten_levels",
+    ),
     "09-MSG-09": Proof(
         "transfers of one priority are delivered in the order of their publishing",
         f"{_TAKE}.test_priorities",
@@ -290,7 +323,10 @@ PROVED_FILE_MESSAGE: Final[dict[str, Proof | Unproved]] = {
     "09-MSG-21": Proof(
         "a consumer lasts until its cancel, or until its channel ends", f"{_TAKE}.test_cancel"
     ),
-    "09-MSG-22": Unproved("consumers of transfers are bounded by limits.max-links alone"),
+    "09-MSG-22": Proof(
+        "sixteen consumers of transfers on one queue get one each",
+        f"{_ALIKE}.test_consumers",
+    ),
     "09-MSG-23": Proof(
         "an empty queue name in consume is the queue last declared", f"{_TAKE}.test_destinations"
     ),
@@ -302,7 +338,10 @@ PROVED_FILE_MESSAGE: Final[dict[str, Proof | Unproved]] = {
         "beside an exclusive consumer of transfers there is no other one: 403",
         f"{_TAKE}.test_exclusive",
     ),
-    "09-MSG-26": Unproved("the table has x-priority, which each class reads in the same place"),
+    "09-MSG-26": Proof(
+        "the filter has a priority among consumers of transfers",
+        f"{_ALIKE}.test_filter",
+    ),
     "09-MSG-27": Proof("nothing comes behind the answer to a cancel", f"{_TAKE}.test_cancel"),
     "09-MSG-28": Proof(
         "a cancel of what is not there any more is answered by ok", f"{_TAKE}.test_cancel"

@@ -37,10 +37,15 @@ TOGETHER = 5
 
 
 class Manager:
-    """A transaction manager with a connection of its own."""
+    """A transaction manager with a connection of its own.
 
-    def __init__(self, port: int) -> None:
-        self.wire = Wire(port, container="manager.example")
+    Args:
+        port: where to connect.
+        login: as `Wire` takes it.
+    """
+
+    def __init__(self, port: int, **login: Any) -> None:
+        self.wire = Wire(port, container="manager.example", **login)
         source = spec.Source(dynamic=True)
         self.replies = self.wire.attach("receiver", None, source=source)
         self.control = self.wire.attach("sender", "amqp$dtxCoordinator")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the classes file and message on their way to another organization, and back.
+"""Messages of the classes that only 0-9 has, on their way to another organization and back.
 
-Rules: 5.6, 09-M-01, -07, 09-X-97, 09-MSG-20, 09-QUEUE-02.
+Rules: 5.6, 09-M-01, -07, 09-X-97, 09-MSG-20, 09-QUEUE-02, 09-STRM-12, 09-TUN-01 to -03.
 """
 
 from __future__ import annotations
@@ -58,6 +58,29 @@ FILES = st.fixed_dictionaries(
         "timestamp": st.integers(0, 1 << 40),
     },
 )
+STREAMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "content-type": st.sampled_from(("", "text/plain")),
+        "content-encoding": st.sampled_from(("", "gzip")),
+        "headers": TABLES,
+        "priority": st.integers(0, 9),
+        "timestamp": st.integers(0, 1 << 40),
+    },
+)
+TUNNELS = st.fixed_dictionaries(
+    {},
+    optional={
+        "headers": TABLES,
+        "data-name": TEXT,
+        "durable": st.integers(0, 255),
+        "broadcast": st.integers(0, 255),
+    },
+)
+LARGE_BODY = bytes(range(256)) * 100
+BODIES = st.one_of(st.binary(max_size=100), st.just(LARGE_BODY))
+BLOCKS = st.binary(max_size=1000)
+"""Of a tunnel.request, which is never taken in parts."""
 
 
 class JourneyCase(SynchronousTestCase):
@@ -201,7 +224,7 @@ class FileJourneyTests(JourneyCase):
     """The class file."""
 
     @settings(max_examples=EXAMPLES, deadline=None)
-    @given(FILES, st.one_of(st.binary(max_size=100), st.just(bytes(range(256)) * 100)))
+    @given(FILES, BODIES)
     def test_there_and_back(self, properties: dict[str, Any], body: bytes) -> None:
         """Properties and body are there what they were here, and when they are back."""
         client, other, house, key = self.here, self.there, self.beta, "q@b.test"
@@ -235,3 +258,115 @@ class FileJourneyTests(JourneyCase):
         self.here.ask("file.consume", queue="q")
         self.assertEqual(self.here.names(), ["file.consume-ok"])
         self.assertEqual(self.got(self.here)["body"], (0, b"basic"))
+
+
+class StreamJourneyTests(JourneyCase):
+    """The class stream."""
+
+    def packet(self, client: Client09) -> tuple[dict[str, Any], bytes]:
+        """Take what is there by a consumer that goes again."""
+        client.ask("stream.consume", queue="q", consumer_tag="c")
+        for _ in range(50):
+            client.run()
+        ((_, name, _, properties, body),) = client.contents
+        self.assertEqual(name, "stream.deliver")
+        client.ask("stream.cancel", consumer_tag="c")
+        return properties, body
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(STREAMS, BODIES)
+    def test_there_and_back(self, properties: dict[str, Any], body: bytes) -> None:
+        """Properties and body are there what they were here, and when they are back."""
+        client, other, house, key = self.here, self.there, self.beta, "q@b.test"
+        for _ in range(2):
+            client.put("stream.publish", body, properties=properties, pieces=9000, routing_key=key)
+            self.wait(house)
+            self.assertEqual(self.packet(other), (properties, body))
+            client, other, house, key = other, client, self.alpha, "q@a.test"
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(STREAMS, st.binary(max_size=100))
+    def test_sent_on_by_0_9_1(self, properties: dict[str, Any], body: bytes) -> None:
+        """A client of 0-9-1 there gets it, and what it sends on is of the class again."""
+        self.here.put("stream.publish", body, properties=properties, routing_key="q@b.test")
+        self.wait(self.beta)
+        client = self.connected(self.beta, V091)
+        client.ask("basic.get", queue="q", no_ack=1)
+        ((_, _, _, shown, found),) = client.contents
+        client.publish(found, key="q@a.test", properties=shown)
+        client.hang_up()
+        self.wait(self.alpha)
+        self.assertEqual(self.packet(self.here), (properties, body))
+
+    def test_by_1_0(self) -> None:
+        """A client of 1.0 there reads it, and sees what it is."""
+        self.here.put("stream.publish", b"body", properties={"priority": 3}, routing_key="q@b.test")
+        self.wait(self.beta)
+        receiver = self.beta.client().ready()
+        receiver.receiver(credit=1)
+        message = Message(receiver.messages()[0])
+        self.assertEqual(message.annotations["x-opt-content-class"], "stream")
+        self.assertEqual((message.header.durable, message.header.priority), (False, 3))
+
+
+class TunnelJourneyTests(JourneyCase):
+    """The class tunnel."""
+
+    def request(self, client: Client09) -> tuple[list[Any], dict[str, Any], bytes]:
+        """Take what is there by a consumer that goes again: meta-data, properties and octets."""
+        client.ask("basic.consume", queue="q", consumer_tag="c")
+        for _ in range(5):
+            client.run()
+        ((_, name, arguments, properties, body),) = client.contents
+        self.assertEqual(name, "tunnel.request")
+        client.ask("basic.cancel", consumer_tag="c")
+        return arguments["meta-data"], properties, body
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(TUNNELS, TABLES, BLOCKS)
+    def test_there_and_back(
+        self, properties: dict[str, Any], meta_data: list[Any], body: bytes
+    ) -> None:
+        """Meta-data, properties and octets are there what they were here, and when back."""
+        client, other, house, key = self.here, self.there, self.beta, "q@b.test"
+        for _ in range(2):
+            given_now = {**properties, "proxy-name": key}
+            client.put("tunnel.request", body, properties=given_now, meta_data=meta_data)
+            self.wait(house)
+            self.assertEqual(self.request(other), (meta_data, given_now, body))
+            client, other, house, key = other, client, self.alpha, "q@a.test"
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(TUNNELS, TABLES, BLOCKS)
+    def test_sent_on_by_0_9_1(
+        self, properties: dict[str, Any], meta_data: list[Any], body: bytes
+    ) -> None:
+        """A client of 0-9-1 there gets it, and what it sends on is of the class again."""
+        given_now = {**properties, "proxy-name": "q@b.test"}
+        self.here.put("tunnel.request", body, properties=given_now, meta_data=meta_data)
+        self.wait(self.beta)
+        client = self.connected(self.beta, V091)
+        client.ask("basic.get", queue="q", no_ack=1)
+        ((_, _, _, shown, found),) = client.contents
+        client.publish(found, key="q@a.test", properties=shown)
+        client.hang_up()
+        self.wait(self.alpha)
+        self.assertEqual(self.request(self.here), (meta_data, given_now, body))
+
+    def test_by_1_0(self) -> None:
+        """A client of 1.0 there reads it, and sees what it is."""
+        properties = {"proxy-name": "q@b.test", "data-name": "n", "durable": 1, "broadcast": 2}
+        meta_data = [("a", "I", 1)]
+        self.here.put("tunnel.request", b"body", properties=properties, meta_data=meta_data)
+        self.wait(self.beta)
+        receiver = self.beta.client().ready()
+        receiver.receiver(credit=1)
+        message = Message(receiver.messages()[0])
+        found = {
+            name.removeprefix("x-opt-tunnel-"): value
+            for name, value in message.annotations.items()
+            if name.startswith("x-opt-tunnel-")
+        }
+        self.assertEqual(found, {**properties, "meta-data": {"a": 1}})
+        self.assertEqual(message.annotations["x-opt-content-class"], "tunnel")
+        self.assertTrue(message.header.durable)
