@@ -104,7 +104,8 @@ def _source(running: Config, wanted: Config, carried: Set[Location]) -> ConfigSo
             for where, place in wanted.source.places.items():
                 if where[:3] == at:
                     places[*("listen", number), *where[2:]] = place
-    return ConfigSource(wanted.source.path, wanted.source.files, places)
+    secrets = {**running.source.secrets, **wanted.source.secrets}
+    return ConfigSource(wanted.source.path, wanted.source.files, places, secrets)
 
 
 def _carried(running: Group, wanted: Group) -> Group:

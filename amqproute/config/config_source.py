@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 __all__ = ["ConfigPlace", "ConfigSource", "Location", "dotted"]
 
+SHORTEST_SECRET: Final = 4
+"""Characters of a value that is looked for in texts; shorter ones are in many words."""
 Location: TypeAlias = tuple[str | int, ...]
 """A place in the configuration, as in ``("listen", 0, "tls")``."""
 
@@ -60,11 +62,20 @@ class ConfigSource:
         files: all files read, the main file first.
         places: the place of each given value, by the keys that the settings have: names of domains,
             for example, are normalized.
+        secrets: values out of the environment, with what to show instead.
     """
 
     path: Path | None = field(default=None, compare=False)
     files: tuple[Path, ...] = field(default=(), compare=False)
     places: Mapping[Location, ConfigPlace] = field(default_factory=dict, compare=False, repr=False)
+    secrets: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text without values out of the environment, whatever has put them there."""
+        for value in sorted(self.secrets, key=len, reverse=True):  # one may be within another
+            if len(value) >= SHORTEST_SECRET:
+                text = re.sub(re.escape(value), self.secrets[value], text, flags=re.I)
+        return text
 
     def place_of(self, at: Location) -> ConfigPlace:
         """Return the place of a value, or of the nearest enclosing one; else the main file."""

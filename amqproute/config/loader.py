@@ -59,9 +59,6 @@ DEFAULT_PATH: Final = Path("/etc/amqproute/amqproute.yaml")
 
 ENVIRONMENT_VARIABLE: Final = "AMQPROUTE_CONFIG"
 
-SHORTEST_SECRET: Final = 4
-"""Characters of a value that is looked for in texts; shorter ones are in many words."""
-
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
@@ -141,7 +138,6 @@ def _validated(merged: MergedDocument, environ: Mapping[str, str]) -> Config:
     Raises:
         ConfigError: with all problems found.
     """
-    places = merged.places
     problems = [
         ConfigProblem(place.file, place.line, dotted(at), words)
         for place, at, words in merged.problems
@@ -152,6 +148,7 @@ def _validated(merged: MergedDocument, environ: Mapping[str, str]) -> Config:
     except ValidationError as error:
         details = error.errors()
         found = [_place_of(detail) for detail in details]
+        given = ConfigSource(merged.path, (), merged.places)
         for at, detail in zip(found, details, strict=True):
             # A list whose every item is refused counts as empty; the items' errors are enough.
             echo = at in merged.unresolved or (
@@ -159,18 +156,22 @@ def _validated(merged: MergedDocument, environ: Mapping[str, str]) -> Config:
                 and any(other[: len(at)] == at and len(other) > len(at) for other in found)
             )
             if not echo:
-                place = _nearest_place(places, at, merged.path)
-                is_hidden = at in places and places[at].is_hidden
-                words = _hidden_words(detail, places[at]) if is_hidden else _words(at, detail)
+                place = given.place_of(at)
+                is_hidden = at in merged.places and merged.places[at].is_hidden
+                words = (
+                    _hidden_words(detail, merged.places[at]) if is_hidden else _words(at, detail)
+                )
                 problems.append(ConfigProblem(place.file, place.line, dotted(at), words))
     if config is not None:
-        source = ConfigSource(merged.path, tuple(merged.files), _places_in(config, merged))
+        places = _places_in(config, merged)
+        source = ConfigSource(merged.path, tuple(merged.files), places, merged.secrets)
         config = config.with_source(source)
         problems += _cross_checks(config)
     if config is None or problems:
         order = {file: number for number, file in enumerate(merged.files)}
         problems.sort(key=lambda problem: (order.get(problem.file, 0), problem.line))
-        texts = dict.fromkeys(_without_secrets(str(each), merged.secrets) for each in problems)
+        hide = ConfigSource(secrets=merged.secrets).without_secrets
+        texts = dict.fromkeys(hide(str(each)) for each in problems)
         raise ConfigError(list(texts))
     return config
 
@@ -239,18 +240,6 @@ def _places_in(config: Config, merged: MergedDocument) -> dict[Location, ConfigP
             place = replace(place, reference=credentials[at])
         places[tuple(renamed.get(at[: n + 1], part) for n, part in enumerate(at))] = place
     return places
-
-
-def _nearest_place(places: Mapping[Location, ConfigPlace], at: Location, path: Path) -> ConfigPlace:
-    return ConfigSource(path, (), places).place_of(at)
-
-
-def _without_secrets(text: str, secrets: Mapping[str, str]) -> str:
-    """Return a text without values out of the environment, whatever has put them there."""
-    for value, shown in secrets.items():
-        if len(value) >= SHORTEST_SECRET:
-            text = re.sub(re.escape(value), shown, text, flags=re.I)
-    return text
 
 
 def read_node(options: Mapping[str, object]) -> NodeSettings:
@@ -434,7 +423,8 @@ class _Place:
 
     def problem(self, at: Location, message: str) -> ConfigProblem:
         place = self._source.place_of(at)
-        return ConfigProblem(place.file, place.line, dotted(at), message)
+        words = self._source.without_secrets(message)
+        return ConfigProblem(place.file, place.line, dotted(at), words)
 
     def is_given(self, at: Location) -> bool:
         return at in self._source.places

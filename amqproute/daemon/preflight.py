@@ -66,6 +66,7 @@ def problem_at(config: Config, at: tuple[str | int, ...], words: str) -> str:
     """Return a line about a setting, with its place in the files."""
     place = config.source.place_of(at)
     key = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in at)
+    words = config.source.without_secrets(words)
     return str(ConfigProblem(place.file, place.line, key.removeprefix("."), words))
 
 

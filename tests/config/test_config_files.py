@@ -284,6 +284,15 @@ class EnvironmentTests(FilesCase):
             self.assertIn(words, "\n".join(problems))
             self.assertNotIn(secret.lower(), "\n".join(problems).lower())
 
+    def test_hidden_paths(self) -> None:
+        """Checks of files that are named by the environment do not show it either."""
+        self.write("amqproute.yaml", "users: {file: '/none/${S}'}\ntls: {trust: '${S}.pem'}\n")
+        config = self.load({"S": "Hush_Hush9"})
+        self.assertNotIn("Hush", repr(config.source))
+        found = [str(each) for each in check_files(config)] + examine_files(config).problems
+        self.assertIn(f"{self.main}:1: users.file: there is no file /none/${{S}}", found)
+        self.assertNotIn("hush", "\n".join(found).lower())
+
 
 class CredentialTests(FilesCase):
     """Files out of the credentials of a systemd unit."""

@@ -9,6 +9,8 @@ from typing import Any
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from amqproute.cli.commands.check import examine
+from amqproute.cli.commands.doctor import _of_configuration
 from amqproute.config import load, loads
 from amqproute.daemon.assembly import Application
 from amqproute.daemon.installed_plugins import adopt_plugins, installed_plugins
@@ -54,6 +56,18 @@ class InstalledTests(PluginCase):
         self.assertIn("ACME.EXAMPLE:COLOR", capabilities())
         found = examine_files(config)
         self.assertEqual((found.problems, found.warnings), ([], [words]))
+
+    def test_commands(self) -> None:
+        """`check` warns of it, and `doctor` has it as a finding with a cure."""
+        file = self.directory / "amqproute.yaml"
+        file.write_text(f"state-directory: {self.directory}/state\nlisten: []\n")
+        examination = examine(file)
+        self.assertEqual(examination.problems, [])
+        found = [each for each in _of_configuration(examination) if FAULT in each.description]
+        self.assertEqual([(each.state, bool(each.cure)) for each in found], [("warning", True)])
+        file.write_text(f"{file.read_text()}plugins: {{required: [bad]}}\n")
+        found = [each for each in _of_configuration(examine(file)) if FAULT in each.description]
+        self.assertEqual([each.state for each in found], ["failed"])
 
     def test_required(self) -> None:
         """What the configuration requires prevents a start if it is missing or fails."""
