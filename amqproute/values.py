@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Literal
 
@@ -89,12 +89,17 @@ class Principal:
         names: every domain name that a peer's certificate proves, `name` among them, in lower
             case; empty for the other kinds. A rule about a peer applies if it fits any of them.
         host: the virtual host that it has opened, beyond which it reaches no node; empty for ``/``.
+        groups: the groups of a user that a directory or the issuer of a token knows; access rules
+            name them ``group:NAME``. The same user with other groups is the same principal.
+        realm: what has verified the user, if not the users file; likewise.
     """
 
     kind: Literal["user", "peer", "uid", "anonymous"]
     name: str = ""
     names: frozenset[str] = frozenset()
     host: str = ""
+    groups: frozenset[str] = field(default=frozenset(), compare=False)
+    realm: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}" if self.kind != "anonymous" else "anonymous"

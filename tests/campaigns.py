@@ -40,6 +40,14 @@ CAMPAIGNS: Final[tuple[Campaign, ...]] = (
         "tests.integration.test_http_api.HttpApiTests.test_daemon",
     ),
     Campaign(
+        "directories and issuers of tokens, with what goes wrong at them",
+        (
+            "tests.integration.test_realms.LdapClientTests",
+            "tests.integration.test_realms.TokenTests",
+        ),
+        "tests.integration.test_realms.DirectoryTests.test_directory",
+    ),
+    Campaign(
         "daemons killed at random moments",
         (
             "tests.integration.test_amqp09_crash",

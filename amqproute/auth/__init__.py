@@ -12,6 +12,8 @@ certificate, the user id at the other end of a unix socket. The client picks one
     certificate and EXTERNAL    -> peer:beta.example     another organization's broker
     unix socket and EXTERNAL    -> uid:1000              a user of this machine
     SCRAM-SHA-256 or PLAIN      -> user:ann              an entry of the users file
+    PLAIN                       -> user:ann              a user of a directory, with groups
+    OAUTHBEARER or XOAUTH2      -> user:ann              the subject of a token, with groups
     ANONYMOUS                   -> anonymous             unauthenticated
 
 From then on only the principal counts. `amqproute.auth.policy.AccessPolicy` decides whether it may
@@ -38,6 +40,14 @@ YAML, one key per user, with salted SCRAM keys and never a password. ``amqproute
 it through a temporary file and a rename, so a daemon that reloads reads either the old or the new
 file, never half of one. See `amqproute.auth.users`.
 
+Outside realms
+--------------
+Users who are not in the file can be known to a directory (`directory_realm`, `ldap_client`), and
+users with tokens to an issuer (`issuer_realm`, `issuer_keys`). `outside_realm` is the seam: the
+`realm.Verifier` decides which realm it is, gives each a queue of its own, and tells a wrong
+password from a realm that cannot tell. Their libraries are optional, so nothing imports
+`ldap_client`, `issuer_realm` or `issuer_keys` but the plug-ins of the daemon.
+
 Guessing is slow, and nobody can be locked out
 ----------------------------------------------
 A correct password is answered within two seconds, whatever was tried before from the same address
@@ -58,10 +68,10 @@ Why so
 ------
 Not twisted.cred: its checkers take one credential and return one avatar, while SASL is a
 conversation in which the checker takes part; an adapter would be longer than this package. Rules
-match the string forms of principals, not roles or groups: an operator can read one list from top to
+match the string forms of principals and of their groups: an operator can read one list from top to
 bottom, and `explain` names the rule that decided.
 
-Limits: no groups, no nested files, no external directory. A wildcard certificate
+Limits: users of the file have no groups, and there are no nested files. A wildcard certificate
 (``*.beta.example``) proves no name to EXTERNAL.
 """
 

@@ -30,6 +30,7 @@ __all__ = [
     "LONGEST_LIFETIME_SECONDS",
     "MOST_OF_PRINCIPAL",
     "MOST_TOKENS",
+    "OWN_PREFIX",
     "AccessToken",
     "AccessTokens",
     "TokenRefused",
@@ -41,6 +42,8 @@ MOST_TOKENS: Final = 1000
 MOST_OF_PRINCIPAL: Final = 100
 LONGEST_LIFETIME_SECONDS: Final = 10 * 365 * 86400
 LONGEST_NAME: Final = 64
+OWN_PREFIX: Final = "amqproute_"
+"""How every token begins, unlike those of issuers."""
 _TOKEN: Final = re.compile(r"amqproute_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 
 

@@ -22,8 +22,9 @@ it:
   `FORGIVE_SECONDS`.
 
 At most `MOST_RUNNING` log-ins are verified at a time: PLAIN takes a thread and milliseconds, by
-design. The number of waiting log-ins is bounded by the number of connections that may be
-unauthenticated (`amqproute.net.accept_policy`).
+design. What outside realms verify has queues of its own, so that a slow directory delays nobody
+else; failures count together. The number of waiting log-ins is bounded by the number of connections
+that may be unauthenticated (`amqproute.net.accept_policy`).
 """
 
 from __future__ import annotations
@@ -105,16 +106,24 @@ class _Line:
 
 
 class LogInQueue:
-    """All password log-ins of a daemon.
+    """The password log-ins of a daemon that one realm verifies.
 
     Args:
         longest_delay: limit of the delay before a wrong password is answered, seconds.
+        most_running: log-ins being verified at a time.
+        beside: the queue of another realm, with which it counts failures together.
     """
 
-    def __init__(self, longest_delay: float = 8.0) -> None:
+    def __init__(
+        self,
+        longest_delay: float = 8.0,
+        most_running: int = MOST_RUNNING,
+        beside: LogInQueue | None = None,
+    ) -> None:
         self._longest_delay = longest_delay
-        self._by_address = _Failures()
-        self._by_user = _Failures()
+        self._most_running = most_running
+        self._by_address: _Failures = _Failures() if beside is None else beside._by_address
+        self._by_user: _Failures = _Failures() if beside is None else beside._by_user
         self._pairs: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._lines: dict[tuple[str, str], _Line] = {}
         self._waiting: dict[Hashable, tuple[_Line, str]] = {}
@@ -160,7 +169,7 @@ class LogInQueue:
         """Return the log-ins to verify now; call `settled` for each of them."""
         self._give_back(now)
         found: list[Hashable] = []
-        while len(self._running) < MOST_RUNNING:
+        while len(self._running) < self._most_running:
             ready = self._ready[0] or self._ready[1]
             if not ready:
                 break

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log-ins with user name and password where there is no SASL: HTTP's Basic, and forms.
+"""Log-ins where there is no SASL: HTTP's Basic and Bearer, and forms.
 
 They take their turn among all log-ins (`amqproute.auth.realm.Verifier`): a guesser gains nothing by
 changing protocols. HTTP sends the password with each request, so a right one is remembered for
 `REMEMBERED_SECONDS`, as a keyed hash, and only as long as the user's entry in the users file is the
-same.
+same. What outside realms verify they remember themselves.
 """
 
 from __future__ import annotations
@@ -14,22 +14,30 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from twisted.internet.defer import Deferred, succeed
 
-from amqproute.auth.realm import LogInTransport, Verifier
+from amqproute.auth.realm import LogInTransport, Verifier, outside_principal
 from amqproute.auth.users import UserFile
 from amqproute.values import Principal
 from amqproute.wire.sasl_mechanisms import (
     MAX_NAME_BYTES,
+    MAX_TOKEN_BYTES,
+    OAUTHBEARER,
     PLAIN,
+    OutsideIdentity,
     ScramSecret,
+    Verification,
     VerifyCredentials,
+    looks_like_token,
     prepare,
 )
 
-__all__ = ["MOST_REMEMBERED", "REMEMBERED_SECONDS", "PasswordLogIn"]
+__all__ = ["MOST_REMEMBERED", "REMEMBERED_SECONDS", "BearerResult", "PasswordLogIn"]
+
+BearerResult: TypeAlias = tuple[Principal, float | None] | bool | None
+"""See `PasswordLogIn.bearer`."""
 
 REMEMBERED_SECONDS: Final = 60.0
 MOST_REMEMBERED: Final = 1000
@@ -58,13 +66,12 @@ class PasswordLogIn:
 
         Returns:
             A Deferred of the user; None if name or password are wrong, which comes after a delay;
-            False if there are too many log-ins for it to be verified now.
+            False if it cannot be verified now, as with too many log-ins.
         """
         try:
             user = prepare(name)
-            known = (
-                bool(user) and max(map(len, (user.encode(), password.encode()))) <= MAX_NAME_BYTES
-            )
+            known = bool(user) and len(user.encode()) <= MAX_NAME_BYTES
+            known = known and len(password.encode()) <= self._longest(password)
         except ValueError:
             user, known = name[:64], False
         found = self._users.lookup(user) if known else None
@@ -74,10 +81,12 @@ class PasswordLogIn:
         step = VerifyCredentials(user, password if known else None, None if known else False, PLAIN)
         verified = self._verifier.verify(step, facts, self._users)
 
-        def answer(is_right: bool | None) -> Principal | bool | None:
-            if is_right is None:
+        def answer(result: Verification) -> Principal | bool | None:
+            if isinstance(result, OutsideIdentity):
+                return outside_principal(result)
+            if result is None:
                 return False
-            if not is_right:
+            if not result:
                 return None
             if found is not None:
                 self._remember(digest, found)
@@ -85,9 +94,43 @@ class PasswordLogIn:
 
         return verified.addCallback(answer)
 
+    def bearer(self, token: str, facts: LogInTransport) -> Deferred[BearerResult]:
+        """Verify a token of an issuer.
+
+        Returns:
+            A Deferred of the user, and the end of the token in seconds since the epoch; None if it
+            is refused, which comes after a delay; False if it cannot be verified now.
+        """
+        if not self._verifier.realms.has_issuers:
+            return succeed(None)
+        step = VerifyCredentials("", token, mechanism=OAUTHBEARER)
+        verified = self._verifier.verify(step, facts, self._users)
+
+        def answer(result: Verification) -> BearerResult:
+            if isinstance(result, OutsideIdentity):
+                return outside_principal(result), result.expires
+            return False if result is None else None
+
+        return verified.addCallback(answer)
+
     def is_known(self, principal: Principal) -> bool:
-        """Return whether a user is still in the users file; true of other principals."""
-        return principal.kind != "user" or self._users.lookup(principal.name) is not None
+        """Return whether a user can still log in; true of principals that are no users.
+
+        Of the users of outside realms only the realm is known: nobody else is asked again.
+        """
+        if principal.kind != "user":
+            return True
+        is_in_file = self._users.lookup(principal.name) is not None
+        if principal.realm:
+            return not is_in_file and self._verifier.realms.has(principal.realm)
+        return is_in_file
+
+    def _longest(self, password: str) -> int:
+        """Return the most octets that a password may have."""
+        is_token = self._verifier.realms.takes_tokens_as_passwords and looks_like_token(
+            password.encode()
+        )
+        return MAX_TOKEN_BYTES if is_token else MAX_NAME_BYTES
 
     def _digest(self, user: str, password: str) -> bytes:
         said = f"{len(user)}:{user}{password}".encode("utf-8", "surrogatepass")

@@ -7,7 +7,8 @@ special: it stands for any run of characters, including an empty one, dots and a
 is every user; ``*`` is everybody, including anonymous. Everything else, such as ``amqp$transfer``,
 is literal.
 
-A peer's certificate may prove several names; a rule for a peer fits if it fits one of them.
+A peer's certificate may prove several names; a rule for a peer fits if it fits one of them. So it
+is with the groups of a user: ``group:operators`` fits every user who has logged in with that group.
 
 Pure: no I/O, no clock. `AccessPolicy.allows` runs for each message to a service node, so its
 answers are cached; the cache is bounded because names come from peers.
@@ -38,7 +39,7 @@ REMEMBERED_ANSWERS: Final = 8192
 _MAX_REMEMBERED_NAME: Final = 256
 """Longer node names are not cached, so that the cache cannot grow to megabytes."""
 
-_KINDS: Final = ("user", "peer", "uid")
+_KINDS: Final = ("user", "group", "peer", "uid")
 
 
 class Verb(StrEnum):
@@ -146,8 +147,8 @@ def _checked_who(who: str) -> str:
     kind, colon, name = who.partition(":")
     if not colon or kind not in _KINDS or not name:
         raise ValueError(
-            f"'who' is {who!r}; it has to be user:NAME, peer:DOMAIN, uid:NUMBER "
-            "(a star may stand for any part of the name), anonymous, or *"
+            f"'who' is {who!r}; it has to be user:NAME, group:NAME, peer:DOMAIN, "
+            "uid:NUMBER (a star may stand for any part of the name), anonymous, or *"
         )
     if kind == "uid" and not re.fullmatch(r"[0-9*]+", name):
         raise ValueError(f"'who' is {who!r}; a user id is a number or a star")
@@ -181,14 +182,14 @@ class AccessPolicy:
         self._compiled = [
             (rule, pattern_matcher(rule.who), pattern_matcher(rule.node)) for rule in self.rules
         ]
-        self._answers: dict[tuple[Principal, str, str], bool] = {}
+        self._answers: dict[tuple[Principal, frozenset[str], str, str], bool] = {}
 
     def __repr__(self) -> str:
         return f"<AccessPolicy {len(self.rules)} rules>"
 
     def allows(self, principal: Principal, verb: Verb, node: str) -> bool:
         """Return whether `principal` may do `verb` to `node`, a node name or an address."""
-        key = (principal, verb, node)
+        key = (principal, principal.groups, verb, node)
         answer = self._answers.get(key)
         if answer is None:
             answer = self.explain(principal, verb, node)[0]
@@ -239,4 +240,5 @@ def _spellings(principal: Principal) -> list[str]:
     spellings.extend(
         f"{principal.kind}:{name}" for name in principal.names if name != principal.name
     )
+    spellings.extend(f"group:{name}" for name in principal.groups)
     return spellings

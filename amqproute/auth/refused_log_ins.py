@@ -33,6 +33,9 @@ MOST_ADDRESSES: Final = 1000
 LONGEST_NAME: Final = 64
 """Characters of a user name in a line."""
 
+LONGEST_REASON: Final = 200
+"""Characters of the reason in a line; it can quote what the client has sent."""
+
 
 class RefusedLogIns:
     """Writes lines about failed log-ins, within a rate limit.
@@ -48,13 +51,14 @@ class RefusedLogIns:
         self._total = 0
         self._unwritten: dict[str, int] = {}
 
-    def note(self, address: str, mechanism: str, user: str) -> None:
+    def note(self, address: str, mechanism: str, user: str, reason: str = "") -> None:
         """Write a line about a failure, or count it.
 
         Args:
             address: the client's IP address, or a description of a local process.
             mechanism: the SASL mechanism.
             user: the user name sent by the client; empty if none could be read.
+            reason: why an outside realm has refused it; empty for a wrong password.
         """
         if self._call is None:
             self._call = self._clock.callLater(EVERY_SECONDS, self._sum_up)
@@ -63,10 +67,11 @@ class RefusedLogIns:
             self._lines[address] = lines + 1
             self._total += 1
             log.warn(
-                "log-in failed from {address}, {mechanism}, user {user}",
+                "log-in failed from {address}, {mechanism}, user {user}{reason}",
                 address=address,
                 mechanism=mechanism,
                 user=quoted(user),
+                reason=f": {quoted(reason, LONGEST_REASON)}" if reason else "",
             )
             return
         if address not in self._unwritten and len(self._unwritten) >= MOST_ADDRESSES:
@@ -98,7 +103,7 @@ class RefusedLogIns:
         )
 
 
-def quoted(name: str) -> str:
+def quoted(name: str, longest: int = LONGEST_NAME) -> str:
     """Return a name chosen by a stranger in ASCII, quoted, escaped and shortened."""
-    short = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
+    short = name if len(name) <= longest else f"{name[:longest]}..."
     return json.dumps(short)

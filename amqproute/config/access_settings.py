@@ -19,9 +19,11 @@ from amqproute.config.field_types import (
     Network,
     Right,
     Seconds,
+    ShortText,
     Trust,
     Who,
 )
+from amqproute.config.realm_settings import IssuerSettings, LdapSettings
 from amqproute.config.schema_base import AT_START, InheritingSettings, Settings
 
 __all__ = ["AccessSettings", "ContractSettings", "ListenSettings", "TlsSettings", "UserSettings"]
@@ -83,7 +85,8 @@ class ListenSettings(Settings):
         default=("SCRAM-SHA-256",),
         min_length=1,
         description="The SASL mechanisms offered here: EXTERNAL (the client certificate, or the "
-        "user id on a unix socket), SCRAM-SHA-256, PLAIN, ANONYMOUS.",
+        "user id on a unix socket), SCRAM-SHA-256, OAUTHBEARER and XOAUTH2 (tokens of "
+        "users.issuers), PLAIN (users of the directory have only this), ANONYMOUS.",
     )
     plain_without_tls: Annotated[bool, AT_START] = Field(
         default=False,
@@ -179,13 +182,27 @@ class ContractSettings(InheritingSettings):
 
 
 class UserSettings(Settings):
-    """Users who may log in with a password."""
+    """Users who may log in with a password or a token."""
 
     file: FilePath = Field(
         default=Path("/etc/amqproute/users.yaml"),
         description="The file with the salted hashes of the users' passwords. Read again on "
         "reload. It may be missing if this setting is not given: then nobody can log in with a "
         "password.",
+    )
+    ldap: LdapSettings | None = Field(
+        default=None,
+        description="A directory that verifies the passwords of all other users. null: none.",
+    )
+    issuers: dict[ShortText, IssuerSettings] = Field(
+        default={},
+        description="Issuers whose tokens are taken, by a name of your own: with the mechanisms "
+        "OAUTHBEARER and XOAUTH2, and by the HTTP API.",
+    )
+    token_passwords: bool = Field(
+        default=False,
+        description="Take a token as the password of PLAIN, too, with any user name; clients of "
+        "AMQP 0-9-1 have no other way.",
     )
 
 
@@ -203,7 +220,8 @@ class AccessSettings(Settings):
         description="The rights this rule refuses, even if a later rule grants them.",
     )
     who: Who = Field(
-        description="user:NAME or user:* (a password), peer:DOMAIN, peer:*.DOMAIN or peer:* (a "
+        description="user:NAME or user:* (a password or token), group:NAME (users whom a directory "
+        "or token puts there), peer:DOMAIN, peer:*.DOMAIN or peer:* (a "
         "verified certificate), uid:NUMBER or uid:* (a unix socket), anonymous, or * for "
         "everybody.",
     )

@@ -26,7 +26,7 @@ from amqproute.errors import AmqpError
 Right = Literal["publish", "consume", "create", "transfer", "browse", "manage", "impersonate"]
 ReportWord = Literal["failure", "delay", "relayed", "delivered", "return"]
 RemoteService = Literal["$management", "amqp$admin", "amqp$dtxCoordinator"]
-Mechanism = Literal["EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS"]
+Mechanism = Literal["EXTERNAL", "SCRAM-SHA-256", "OAUTHBEARER", "XOAUTH2", "PLAIN", "ANONYMOUS"]
 Level = Literal["none", "tls", "pkix", "dane", "dane-or-pkix", "pin"]
 
 LONGEST_PATTERN: Final = 1024
@@ -156,12 +156,50 @@ def _endpoint_text(text: str) -> str:
     return text
 
 
+def _directory_url(text: str) -> str:
+    """Check the URL of a directory server; it has no path, no query, and ends without a slash."""
+    text = text.removesuffix("/")
+    if re.fullmatch(r"ldapi://[A-Za-z0-9%._-]+", text):
+        return text
+    try:
+        parts = urlsplit(text)
+        is_one = parts.scheme in ("ldap", "ldaps") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    else:
+        is_one = is_one and not (parts.path or parts.query or parts.fragment or parts.username)
+    if not is_one:
+        raise ValueError(f"{text!r} is no server; write it as in ldaps://ldap.example:636")
+    return text
+
+
+def _issuer_url(text: str) -> str:
+    """Check an issuer: https, or http to this machine (OpenID Connect Discovery 1.0 §2)."""
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    is_local = host is not None and host in ("localhost", "127.0.0.1", "::1")
+    if (
+        host is None
+        or not (parts.scheme == "https" or (parts.scheme == "http" and is_local))
+        or parts.query
+        or parts.fragment
+        or parts.username is not None
+        or not text.isascii()
+        or len(text) > LONGEST_SHORT_TEXT
+    ):
+        raise ValueError(f"{text!r:.140} is no issuer; write it as in https://login.example/realm")
+    return text
+
+
 def _who(text: str) -> str:
     if text in ("*", "anonymous"):
         return text
     kind, colon, name = text.partition(":")
     if colon and name:
-        if kind == "user":
+        if kind in ("user", "group"):
             return text
         if kind == "peer":
             return f"peer:{_in_words(_domain_pattern)(name)}"
@@ -170,8 +208,8 @@ def _who(text: str) -> str:
                 return text
             raise ValueError(f"{text!r}: a user id is a number, as in uid:1000, or uid:*")
     raise ValueError(
-        f"{text!r} is not a principal; write user:NAME, user:*, peer:DOMAIN, peer:*, uid:NUMBER, "
-        "uid:*, anonymous, or * for everybody"
+        f"{text!r} is not a principal; write user:NAME, user:*, group:NAME, peer:DOMAIN, peer:*, "
+        "uid:NUMBER, uid:*, anonymous, or * for everybody"
     )
 
 
@@ -369,6 +407,8 @@ BytesOrPart = Annotated[
         when_used="json",
     ),
 ]
+DirectoryUrl = Annotated[str, AfterValidator(_directory_url)]
+IssuerUrl = Annotated[str, AfterValidator(_issuer_url)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Trust = Annotated[Path | Literal["system"], BeforeValidator(_trust)]
 Domain = Annotated[str, AfterValidator(_in_words(address.normalize_domain))]

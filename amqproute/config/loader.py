@@ -443,6 +443,7 @@ def _cross_checks(config: Config) -> list[ConfigProblem]:
         *_check_relay(config, place),
         *_check_peers(config, place),
         *_check_management(config, place),
+        *_check_realms(config, place),
     ]
 
 
@@ -498,6 +499,19 @@ def _check_management(config: Config, place: _Place) -> Iterator[ConfigProblem]:
         yield place.problem((*at, "tls"), "needs tls.certificate and tls.private-key")
 
 
+def _check_realms(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    users = config.users
+    if users.token_passwords and not users.issuers:
+        words = "needs an issuer of tokens under users.issuers"
+        yield place.problem(("users", "token-passwords"), words)
+    issuers: dict[str, str] = {}
+    for name, each in users.issuers.items():
+        at: Location = ("users", "issuers", name, "issuer")
+        if each.issuer in issuers:
+            yield place.problem(at, f"is that of {issuers[each.issuer]!r} already")
+        issuers.setdefault(each.issuer, name)
+
+
 def _check_listen(config: Config, place: _Place) -> Iterator[ConfigProblem]:
     seen: dict[str, int] = {}
     for index, listen in enumerate(config.listen):
@@ -531,6 +545,11 @@ def _check_one_listen(
             (*at, "mechanisms"),
             "EXTERNAL needs a unix socket, or TLS with client-certificate: optional or required",
         )
+    if not config.users.issuers:
+        for index, name in enumerate(listen.mechanisms):
+            if name in ("OAUTHBEARER", "XOAUTH2"):
+                words = f"{name} needs an issuer of tokens under users.issuers"
+                yield place.problem((*at, "mechanisms", index), words)
     if len(set(listen.mechanisms)) != len(listen.mechanisms):
         yield place.problem((*at, "mechanisms"), "names a mechanism twice")
     if is_unix and listen.proxy_protocol:
@@ -795,10 +814,23 @@ def _named_files(config: Config) -> list[tuple[Location, Path]]:
         (("tls", "trust"), None if config.tls.trust == SYSTEM_TRUST else Path(config.tls.trust)),
         *((("tls", "crl", index), path) for index, path in enumerate(config.tls.crl)),
         (("resolver", "anchors"), config.resolver.anchors),
+        *_files_of_realms(config),
     ]
     if ("users", "file") in config.source.places or os.path.lexists(config.users.file):
         files.append((("users", "file"), config.users.file))
     return [(at, path) for at, path in files if path is not None]
+
+
+def _files_of_realms(config: Config) -> Iterator[tuple[Location, Path | None]]:
+    ldap = config.users.ldap
+    if ldap is not None:
+        at: Location = ("users", "ldap")
+        yield (*at, "trust"), None if ldap.trust == SYSTEM_TRUST else Path(ldap.trust)
+        yield (*at, "bind-password-file"), ldap.bind_password_file
+    for name, each in config.users.issuers.items():
+        at = ("users", "issuers", name)
+        yield (*at, "trust"), None if each.trust == SYSTEM_TRUST else Path(each.trust)
+        yield (*at, "keys-file"), each.keys_file
 
 
 def _what_is_wrong(path: Path) -> str:

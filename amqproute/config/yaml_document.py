@@ -355,6 +355,11 @@ def _setting(key: str, info: FieldInfo, default: Any) -> Iterator[str]:
         yield f"{key}:"
         for inner in model.model_fields.values():
             yield _prose(_description(inner), 2)
+            within = _model_of(inner)
+            if within is not None:
+                yield _prose("It has, or each entry has:", 2)
+                for each in within.model_fields.values():
+                    yield textwrap.indent(_entry(each), "  ")
             yield f"  #{inner.alias}: {_flow(default[inner.alias])}"
         return
     if model is not None:

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from twisted.internet.interfaces import IReactorTime
-
+from amqproute.auth.outside_realm import OutsideRealms
 from amqproute.auth.password_log_in import PasswordLogIn
 from amqproute.auth.policy import Rule, Verb
 from amqproute.auth.realm import Authenticator, DeferToThread, Verifier, login_key
 from amqproute.config.schema import Config
 from amqproute.daemon.config_reload import Apply
 from amqproute.daemon.policy_assembly import load_users, make_policy
+from amqproute.daemon.realm_assembly import RealmAssembly
+from amqproute.net.reactor import IReactor
 from amqproute.values import Principal
 
 __all__ = ["AccessControl"]
@@ -24,16 +25,34 @@ class AccessControl:
 
     Args:
         config: the configuration of the start.
-        clock: for the delay of refused log-ins.
+        reactor: for the delay of refused log-ins, and for outside realms.
         defer_to_thread: runs the verification of a password.
+        now: the wall clock, seconds since the epoch.
+
+    Attributes:
+        users: the users file.
+        realms: the directory and the issuers of tokens.
+        digest_key: secret and lasting, for digests of secrets of the configuration.
     """
 
-    def __init__(self, config: Config, clock: IReactorTime, defer_to_thread: DeferToThread) -> None:
+    def __init__(
+        self,
+        config: Config,
+        reactor: IReactor,
+        defer_to_thread: DeferToThread,
+        now: Callable[[], float],
+    ) -> None:
         self.users = load_users(config)
-        self._clock = clock
+        self.realms = OutsideRealms()
+        self._clock = reactor
         self._verifier = Verifier(
-            clock, defer_to_thread, min(8.0, config.limits.handshake_timeout / 2)
+            reactor,
+            defer_to_thread,
+            min(8.0, config.limits.handshake_timeout / 2),
+            self.realms,
         )
+        self._assembly = RealmAssembly(self.realms, reactor, now)
+        self._assembly.prepare(config)()
         self._login_key = login_key(config.state_directory)
         # Not the key itself: what it is used for must not say anything about the other use.
         self.digest_key = hmac.digest(self._login_key, b"configuration", "sha256")
@@ -73,6 +92,11 @@ class AccessControl:
             plain_without_tls=plain_without_tls,
         )
 
+    @property
+    def log_ins(self) -> Mapping[tuple[str, str], int]:
+        """Log-ins by realm and outcome; see `Verifier.counts`."""
+        return self._verifier.counts
+
     def password_log_in(self) -> PasswordLogIn:
         """Return what verifies passwords that come by HTTP."""
         return PasswordLogIn(self._verifier, self.users, self._clock.seconds)
@@ -81,14 +105,17 @@ class AccessControl:
         """See `config_reload.Prepare`.
 
         Raises:
-            AmqprouteError: the users file cannot be read, or has gone.
+            AmqprouteError: the users file cannot be read, or has gone; an outside realm cannot be
+                made.
         """
         policy = make_policy(config)
         users = load_users(config, must_exist=len(self.users) > 0)
+        put_realms = self._assembly.prepare(config)
 
         def apply() -> None:
             self._policy = policy
             self.users.adopt(users)
+            put_realms()
 
         return apply
 

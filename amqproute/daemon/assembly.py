@@ -231,6 +231,7 @@ class Application:
             lambda function, name, password: deferToThreadPool(
                 reactor, reactor.getThreadPool(), function, name, password
             ),
+            lambda: now_ms() / 1000,
         )
         limits = config.limits
         self.broker = Broker(
@@ -964,6 +965,10 @@ class Application:
             places[self.web.listener.description] = bool(self.web.listener.addresses)
         return places
 
+    def realm_probes(self) -> Mapping[str, Callable[[], Deferred[str]]]:
+        """See `HealthSources.realm_probes`."""
+        return self.access.realms.probes()
+
     @property
     def own_domain(self) -> str:
         """A domain of ours; empty without one."""
@@ -1006,6 +1011,7 @@ class Application:
             chain=() if contexts is None else contexts.loaded.chain,
             places=() if self.watermarks is None else tuple(self.watermarks.places().items()),
             connections=connection_facts(self.links.connections),
+            log_ins=self.access.log_ins,
         )
 
     def broker_facts(self) -> BrokerFacts:

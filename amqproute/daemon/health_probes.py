@@ -7,10 +7,10 @@ all nodes, and its result and the answers of name servers are used again for a w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 
 from amqproute.daemon.health_survey import HealthSurvey
@@ -49,6 +49,8 @@ __all__ = [
 HEALTH: Final = "HEALTH"
 SURVEY_SECONDS: Final = 2.0
 """How long the result of a survey is used."""
+REALMS_SECONDS: Final = 10.0
+"""How long the answer of outside realms is used."""
 DNS_SECONDS: Final = 10.0
 """How long the answer of name servers is used."""
 PATIENCE_SECONDS: Final = 5.0
@@ -108,6 +110,9 @@ class HealthSources(ReadinessSources, Protocol):
     def health_limits(self) -> HealthLimits:
         """Return the limits in force."""
 
+    def realm_probes(self) -> Mapping[str, Callable[[], Deferred[str]]]:
+        """Return what finds out why an outside realm cannot be asked, by the realm's name."""
+
     @property
     def own_domain(self) -> str:
         """A domain that name servers are asked about; empty for the root."""
@@ -143,6 +148,9 @@ class HealthProbes:
         self._dns = DnsFacts()
         self._dns_until = 0.0
         self._asking: list[Deferred[None]] | None = None
+        self._realms: dict[str, str] = {}
+        self._realms_until = 0.0
+        self._probing: list[Deferred[None]] | None = None
 
     async def check(self, name: str = "", within: float | None = None) -> list[CheckResult]:
         """Run one check, or all of them.
@@ -179,6 +187,7 @@ class HealthProbes:
             sources.journal_facts(),
             sources.open_listeners(),
             dns,
+            await self._probe_realms() if "realms" in wanted else {},
             sources.health_limits().certificate if within is None else within,
         )
 
@@ -188,6 +197,28 @@ class HealthProbes:
             self._surveyed = reply.body
             self._surveyed_until = self._clock.seconds() + SURVEY_SECONDS
         return self._surveyed
+
+    async def _probe_realms(self) -> Mapping[str, str]:
+        """Ask all outside realms at once, not more often than every `REALMS_SECONDS`."""
+        if self._clock.seconds() < self._realms_until:
+            return self._realms
+        waiting = self._probing
+        if waiting is not None:
+            done: Deferred[None] = Deferred()
+            waiting.append(done)
+            await done
+            return self._realms
+        self._probing = waiting = []
+        try:
+            probes = self._sources.realm_probes()
+            found = await gatherResults([probe() for probe in probes.values()])
+            self._realms = dict(zip(probes, found, strict=True))
+            self._realms_until = self._clock.seconds() + REALMS_SECONDS
+        finally:
+            self._probing = None
+            for each in waiting:
+                each.callback(None)
+        return self._realms
 
     async def _ask_dns(self) -> DnsFacts:
         if self._clock.seconds() < self._dns_until:

@@ -15,6 +15,7 @@ import os
 import socket
 import stat
 import time
+from collections.abc import Set
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from amqproute.daemon.installed_plugins import faults, installed_plugins, requir
 from amqproute.daemon.journaling import DIRECTORY
 from amqproute.daemon.loss_reports import testimony
 from amqproute.daemon.node_assembly import binding_declaration
+from amqproute.daemon.realm_assembly import missing_plugins, read_secret
 from amqproute.errors import ConfigError, InvalidField, StoreError, TlsError
 from amqproute.net.tls import TlsContexts, describe
 from amqproute.store.inspection import inspect_store, is_in_use
@@ -88,6 +90,7 @@ def examine_files(config: Config) -> PreflightFindings:
             UserFile.load(config.users.file)
         except ConfigError as error:
             findings.problems += error.problems
+    _examine_realms(config, findings, keys)
     _examine_writers(config, findings)
     plugins = installed_plugins()
     findings.problems += required_problems(config, plugins)
@@ -106,6 +109,20 @@ def _examine_writers(config: Config, findings: PreflightFindings) -> None:
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             words = f"{path} can be changed by every user of this machine: chmod o-w {path}"
             findings.warnings.append(problem_at(config, ("include",), words))
+
+
+def _examine_realms(config: Config, findings: PreflightFindings, wrong: Set[str]) -> None:
+    """Look for the libraries and the secret of outside realms."""
+    for at, words in missing_plugins(config):
+        findings.problems.append(problem_at(config, at, words))
+    ldap = config.users.ldap
+    place = ("users", "ldap", "bind-password-file")
+    if ldap is None or ldap.bind_password_file is None or ".".join(place) in wrong:
+        return
+    try:
+        read_secret(ldap.bind_password_file)
+    except ConfigError as error:
+        findings.problems += [problem_at(config, place, each) for each in error.problems]
 
 
 def _examine_bindings(config: Config, findings: PreflightFindings) -> None:

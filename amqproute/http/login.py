@@ -3,7 +3,8 @@
 
 The first of these decides, and if it is wrong, the request is refused:
 
-1. ``Authorization``: Basic with a user's name and password, or Bearer with an access token;
+1. ``Authorization``: Basic with a user's name and password, or Bearer with an access token of this
+   daemon, or with a token of an issuer (``users.issuers``);
 2. the cookie of a browser's session;
 3. a client certificate, which makes the principal ``peer:DOMAIN``, as in AMQP;
 4. the user id at the other end of a unix socket: ``uid:NUMBER``.
@@ -19,7 +20,8 @@ from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred
 
-from amqproute.auth.access_tokens import AccessToken
+from amqproute.auth.access_tokens import OWN_PREFIX, AccessToken
+from amqproute.auth.password_log_in import BearerResult
 from amqproute.auth.realm import LogInTransport
 from amqproute.http.http_messages import ClientFacts, HttpProblem, HttpRequest
 from amqproute.http.requester import Requester
@@ -34,6 +36,9 @@ _CHALLENGES: Final = (
 )
 
 
+REFUSED_WORDS: Final = "the token is unknown, revoked or expired"
+
+
 class PasswordCheck(Protocol):
     """Verifies passwords: `amqproute.auth.password_log_in.PasswordLogIn`."""
 
@@ -41,6 +46,9 @@ class PasswordCheck(Protocol):
         self, name: str, password: str, facts: LogInTransport
     ) -> Deferred[Principal | bool | None]:
         """Return the user; None if the password is wrong, False if it cannot be verified now."""
+
+    def bearer(self, token: str, facts: LogInTransport) -> Deferred[BearerResult]:
+        """Return the user of a token and its end; None or False as for passwords."""
 
     def is_known(self, principal: Principal) -> bool:
         """Return whether a principal may still log in."""
@@ -113,9 +121,7 @@ class HttpLogIn:
         require_confidence(client)
         found = await self._passwords.principal(name, password, transport_of(client))
         if found is False or found is True:
-            raise HttpProblem(
-                503, "too many log-ins: try again later", headers=[("Retry-After", "5")]
-            )
+            raise _unverified()
         if found is None:
             raise unauthorized("name or password are wrong")
         return found
@@ -129,10 +135,28 @@ class HttpLogIn:
         if scheme.lower() == "bearer":
             require_confidence(client)
             token = self._tokens.find(value.strip())
-            if token is None or not self._passwords.is_known(token.principal):
-                raise unauthorized("the token is unknown, revoked or expired")
+            if token is None:
+                return await self._by_bearer(value.strip(), client, remote)
+            if not self._passwords.is_known(token.principal):
+                raise unauthorized(REFUSED_WORDS)
             return Requester(token.principal, "token", token.scope, remote=remote)
         raise unauthorized("the log-in is Basic or Bearer")
+
+    async def _by_bearer(self, token: str, client: ClientFacts, remote: str) -> Requester:
+        if token.startswith(OWN_PREFIX):
+            raise unauthorized(REFUSED_WORDS)
+        found = await self._passwords.bearer(token, transport_of(client))
+        if found is None:
+            raise unauthorized(REFUSED_WORDS)
+        if isinstance(found, bool):
+            raise _unverified()
+        principal, expires = found
+        return Requester(principal, "token", remote=remote, expires=expires)
+
+
+def _unverified() -> HttpProblem:
+    words = "the log-in cannot be verified now: try again later"
+    return HttpProblem(503, words, headers=[("Retry-After", "5")])
 
 
 def unauthorized(detail: str) -> HttpProblem:

@@ -24,6 +24,7 @@ class Requester:
         scope: what the log-in is good for, within these rights.
         session: the id of the session; empty without one.
         remote: where the request comes from.
+        expires: seconds since the epoch at which the log-in ends; None for no end.
     """
 
     principal: Principal
@@ -31,6 +32,7 @@ class Requester:
     scope: TokenScope = WHOLE_SCOPE
     session: str = ""
     remote: str = ""
+    expires: float | None = None
 
     def __str__(self) -> str:
         return str(self.principal)

@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from amqproute.errors import AmqprouteError
@@ -43,6 +43,8 @@ __all__ = ["FORM", "HttpAccess", "HttpResource", "HttpSite", "SiteTerms"]
 log = Logger()
 
 FORM: Final = "application/x-www-form-urlencoded"
+LONGEST_STREAM_SECONDS: Final = 86400.0
+"""For which a stream goes on whose log-in has an end."""
 CSRF_HEADER: Final = "x-csrf-token"
 CSRF_FIELD: Final = "csrf-token"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -312,10 +314,15 @@ class HttpSite:
         assert begin is not None
         self._streams[who] = self._streams.get(who, 0) + 1
 
+        expires = None if request.requester is None else request.requester.expires
+
         def counted(stream: EventStream) -> Callable[[], object]:
             end = begin(stream)
+            expiry = self._end_with_log_in(stream, expires)
 
             def ended() -> None:
+                if expiry is not None and expiry.active():
+                    expiry.cancel()
                 left = self._streams.pop(who, 0) - 1
                 if left > 0:
                     self._streams[who] = left
@@ -324,6 +331,13 @@ class HttpSite:
             return ended
 
         return replace(response, stream=counted)
+
+    def _end_with_log_in(self, stream: EventStream, expires: float | None) -> IDelayedCall | None:
+        """Close a stream when the token of its log-in expires, or after a day; it comes again."""
+        if expires is None:
+            return None
+        seconds = min(max(0.0, expires - self._now()), LONGEST_STREAM_SECONDS)
+        return self.clock.callLater(seconds, stream.close)
 
     def finish(self, request: HttpRequest | None, response: HttpResponse) -> HttpResponse:
         """Return an answer with the headers that all have."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 from cryptography import x509
 
@@ -60,6 +60,7 @@ class DaemonFacts:
         chain: the certificates we show, our own first.
         places: octets of messages in memory, by place.
         connections: the open ones, each counted when it is asked for.
+        log_ins: log-ins by realm and result.
     """
 
     now: float = 0.0
@@ -69,6 +70,7 @@ class DaemonFacts:
     chain: Sequence[x509.Certificate] = ()
     places: Iterable[tuple[str, int]] = ()
     connections: Iterable[CountedConnection] = ()
+    log_ins: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,8 @@ class NetworkMetrics:
         add("amqproute_channels", channels)
         for place, octets in facts.places:
             add("amqproute_memory_bytes", octets, place)
+        for (realm, result), count in facts.log_ins.items():
+            add("amqproute_log_ins", count, realm, result)
 
     def network(self, snapshot: MetricsSnapshot) -> Iterator[None]:
         """Add listeners, handshakes, look-ups and refusals."""

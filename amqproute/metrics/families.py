@@ -128,6 +128,13 @@ SECTIONS: Final[Mapping[str, tuple[str, tuple[MetricFamily, ...]]]] = {
                 ("direction", "level", "result"),
             ),
             _counter(
+                "log_ins",
+                "Log-ins with a password or token that were decided. `realm` is `file`, `ldap` or "
+                "`oauth`; `result` is `accepted`, `refused`, `unavailable` (the realm could not "
+                "tell) or `crowded` (too many waited)",
+                ("realm", "result"),
+            ),
+            _counter(
                 "refusals",
                 "Connections, links and messages refused by a contract, by the setting at its "
                 "limit",

@@ -121,6 +121,12 @@ _TABLE: Final = (
         "clock.jumped",
     ),
     CheckRule(
+        "realms",
+        "can the directory and the issuers of tokens be asked",
+        "check users.ldap and users.issuers, and whether their servers run; amqproute check shows "
+        "a missing extra or password. Users of the users file can log in meanwhile",
+    ),
+    CheckRule(
         "dns",
         "do the name servers answer",
         "check resolver.nameservers and the network; amqproute resolve DOMAIN shows each question",
@@ -221,6 +227,7 @@ class CheckFacts:
         journal: see `JournalCheckFacts`; None without a journal.
         listeners: the configured endpoints, and whether each is open.
         dns: see `DnsFacts`.
+        realms: the outside realms, and why each cannot be asked; empty if it can.
         within: seconds for which certificates have to be valid.
     """
 
@@ -231,6 +238,7 @@ class CheckFacts:
     journal: JournalCheckFacts | None = None
     listeners: Mapping[str, bool] = field(default_factory=dict)
     dns: DnsFacts = field(default_factory=DnsFacts)
+    realms: Mapping[str, str] = field(default_factory=dict)
     within: float = 21 * 86400.0
 
 
@@ -347,6 +355,16 @@ def _clock(facts: CheckFacts) -> _Finding:
     return (_FAILED, facts.broker.clock) if facts.broker.clock else (_OK, "it runs evenly")
 
 
+def _realms(facts: CheckFacts) -> _Finding:
+    failing = {name: words for name, words in facts.realms.items() if words}
+    if failing:
+        words = "; ".join(f"{name}: {reason}" for name, reason in failing.items())
+        return _FAILED, words, tuple(failing)[:MOST_SUBJECTS], ""
+    if not facts.realms:
+        return _OK, "there are none beside the users file"
+    return _OK, f"{counted(len(facts.realms), 'realm')} can be asked"
+
+
 def _dns(facts: CheckFacts) -> _Finding:
     if facts.dns.trouble:
         return _FAILED, facts.dns.trouble
@@ -407,6 +425,7 @@ _JUDGES: Final[Mapping[str, Callable[[CheckFacts], _Finding]]] = {
     "listeners": _listeners,
     "certificates": _certificates,
     "clock": _clock,
+    "realms": _realms,
     "dns": _dns,
     "dnssec": _dnssec,
     "destinations": _destinations,

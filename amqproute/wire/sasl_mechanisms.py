@@ -17,6 +17,9 @@ mechanism       standard                   who it proves
 EXTERNAL        RFC 4422 appendix A        a certificate's name or a unix user id, proved outside
 SCRAM-SHA-256   RFC 5802, RFC 7677         a user, and to the client that the server knows the
                                            user's keys; the password never crosses the wire
+OAUTHBEARER     RFC 7628                   a user, by a bearer token: on confidential transports
+                                           only
+XOAUTH2         of Google, without text    the same
 PLAIN           RFC 4616                   a user, by the password itself: on confidential
                                            transports only
 ANONYMOUS       RFC 4505                   nobody
@@ -42,9 +45,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Collection, Iterable
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from scramp import ScramException  # type: ignore[import-untyped]
 from scramp.core import ScramClient, ScramMechanism  # type: ignore[import-untyped]
@@ -57,27 +62,35 @@ __all__ = [
     "EXTERNAL",
     "MAX_MESSAGE_BYTES",
     "MAX_NAME_BYTES",
+    "MAX_TOKEN_BYTES",
     "MECHANISMS",
     "MIN_SALT_BYTES",
     "NOT_LOOKED_AT",
+    "OAUTHBEARER",
     "PLAIN",
     "SCRAM_ITERATIONS",
     "SCRAM_SHA_256",
+    "TOKEN_MECHANISMS",
+    "XOAUTH2",
     "AuthenticationFailed",
     "Credentials",
     "ExternalIdentity",
     "MechanismChallenge",
     "MechanismDone",
     "MechanismFailed",
+    "OutsideIdentity",
     "SaslClient",
     "SaslServer",
     "SaslStep",
     "ScramSecret",
     "ServerContext",
+    "TokenTerms",
+    "Verification",
     "VerifyCredentials",
     "choose",
     "client_mechanism",
     "decoy_secret",
+    "looks_like_token",
     "prepare",
     "server_mechanism",
     "strongest",
@@ -86,9 +99,14 @@ __all__ = [
 EXTERNAL: Final = "EXTERNAL"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
+XOAUTH2: Final = "XOAUTH2"
 ANONYMOUS: Final = "ANONYMOUS"
 
-MECHANISMS: Final = (EXTERNAL, SCRAM_SHA_256, PLAIN, ANONYMOUS)
+TOKEN_MECHANISMS: Final = frozenset({OAUTHBEARER, XOAUTH2})
+"""Those that carry a bearer token."""
+
+MECHANISMS: Final = (EXTERNAL, SCRAM_SHA_256, OAUTHBEARER, XOAUTH2, PLAIN, ANONYMOUS)
 """All that are known, the strongest first."""
 
 MAX_MESSAGE_BYTES: Final = 4096
@@ -98,6 +116,13 @@ AMQP 1.0 SASL frames are bounded at 512 bytes anyway (part 5 §5.3.1)."""
 MAX_NAME_BYTES: Final = 255
 """The longest user name, password or authorization identity in octets of UTF-8 (RFC 4616 §2
 asks for names of up to 255 octets)."""
+
+MAX_TOKEN_BYTES: Final = 7500
+"""The longest bearer token. With the rest of its message it has to fit into the frames before the
+open of AMQP 1.0 and before the tuning of AMQP 0-9-1, which have 8192 octets."""
+
+_LONGEST_ERROR: Final = 400
+"""Octets of the JSON text about a refused token: SASL frames of AMQP 1.0 have 512."""
 
 SCRAM_ITERATIONS: Final = 15_000
 """PBKDF2 rounds of new secrets. RFC 7677 §4 asks for at least 15,000; it costs the one who logs
@@ -115,6 +140,8 @@ MAX_ITERATIONS: Final = 10_000_000
 
 MIN_SALT_BYTES: Final = 12
 MAX_SALT_BYTES: Final = 256
+
+_TOKEN: Final = re.compile(rb"[A-Za-z0-9_-]{2,}\.[A-Za-z0-9_-]{2,}\.[A-Za-z0-9_-]{2,}")
 
 _TRANSLATED: Final = (ScramException, ValueError)
 """What scramp raises for foul input: its own error, and Unicode errors out of the codecs."""
@@ -220,6 +247,28 @@ class ExternalIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class OutsideIdentity:
+    """A user as a directory or the issuer of a token knows him.
+
+    Attributes:
+        name: the name of the user.
+        realm: which realm it was.
+        groups: the groups that the user belongs to.
+        expires: seconds since the epoch from which on this holds no more; None for no end.
+    """
+
+    name: str
+    realm: str
+    groups: frozenset[str] = frozenset()
+    expires: float | None = None
+
+
+Verification: TypeAlias = OutsideIdentity | bool | None
+"""The result of `VerifyCredentials`: whether the secret is right, or who the user is; None if that
+could not be found out."""
+
+
+@dataclass(frozen=True, slots=True)
 class Credentials:
     """The outcome of a successful exchange.
 
@@ -227,11 +276,13 @@ class Credentials:
         mechanism: its name.
         name: the user, or the external name acted under; empty for ANONYMOUS.
         external: the external identity, for EXTERNAL only.
+        outside: the user, if not the users file but an outside realm has verified the secret.
     """
 
     mechanism: str
     name: str
     external: ExternalIdentity | None = None
+    outside: OutsideIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +298,7 @@ class VerifyCredentials:
 
     Attributes:
         username: as given, in its prepared form; empty if it could not be read.
-        password: to be verified; None if `is_right` has the result.
+        password: to be verified, or a bearer token; None if `is_right` has the result.
         is_right: the known result, as in SCRAM: only the time of the answer is open.
         mechanism: its name.
     """
@@ -312,7 +363,7 @@ class SaslServer(Protocol):
         """
         ...
 
-    def resolve(self, granted: bool | None) -> MechanismDone | MechanismFailed:
+    def resolve(self, granted: Verification) -> SaslStep:
         """Answer `VerifyCredentials`; None: it could not be found out.
 
         Raises:
@@ -351,6 +402,20 @@ class SaslClient(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TokenTerms:
+    """How a server takes bearer tokens.
+
+    Attributes:
+        are_passwords: PLAIN may carry one in place of the password, with any user name or none.
+        hint: what a client is told when its token is refused: ``openid-configuration`` and
+            ``scope`` (RFC 7628 §3.2.2).
+    """
+
+    are_passwords: bool = False
+    hint: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ServerContext:
     """The facts for the server's machines; made for each connection.
 
@@ -366,6 +431,7 @@ class ServerContext:
             refused without it.
         outcome_carries_data: True for AMQP 1.0. Where the protocol's "ok" cannot carry the last
             message of SCRAM, as in AMQP 0-9-1, False sends it as one more challenge.
+        tokens: about bearer tokens.
     """
 
     lookup: Callable[[str], ScramSecret | None]
@@ -375,6 +441,7 @@ class ServerContext:
     external: ExternalIdentity | None = None
     confidential: bool = False
     outcome_carries_data: bool = True
+    tokens: TokenTerms = field(default_factory=TokenTerms)
 
 
 def server_mechanism(name: str, context: ServerContext) -> SaslServer:
@@ -388,9 +455,11 @@ def server_mechanism(name: str, context: ServerContext) -> SaslServer:
     if name == SCRAM_SHA_256:
         return _ScramServer(context)
     if name == PLAIN and context.confidential:
-        return _PlainServer()
-    if name == PLAIN:
-        return _RefusingServer(PLAIN, "PLAIN needs a confidential transport")
+        return _PlainServer(context.tokens.are_passwords)
+    if name in TOKEN_MECHANISMS and context.confidential:
+        return _TokenServer(name, context.tokens.hint)
+    if name == PLAIN or name in TOKEN_MECHANISMS:
+        return _RefusingServer(name, f"{name} needs a confidential transport")
     if name == ANONYMOUS:
         return _AnonymousServer()
     return _RefusingServer(name, f"no such mechanism: {name[:64]!r}")
@@ -455,11 +524,12 @@ def client_mechanism(
 class _Server:
     """The frame of every server machine: bounds, order, and staying failed."""
 
-    __slots__ = ("_result",)
+    __slots__ = ("_longest", "_result")
 
     name: str
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int = MAX_MESSAGE_BYTES) -> None:
+        self._longest = longest
         self._result: MechanismDone | MechanismFailed | None = None
 
     def step(self, response: bytes | None) -> SaslStep:
@@ -467,7 +537,7 @@ class _Server:
             # Input after the outcome violates the exchange.
             self._result = MechanismFailed("response after the end of the exchange")
             return self._result
-        if response is not None and len(response) > MAX_MESSAGE_BYTES:
+        if response is not None and len(response) > self._longest:
             return self._end(MechanismFailed("response too long"))
         step = self._advance(response)
         return self._end(step) if isinstance(step, MechanismDone | MechanismFailed) else step
@@ -476,7 +546,7 @@ class _Server:
     def username(self) -> str:
         return ""
 
-    def resolve(self, granted: bool | None) -> MechanismDone | MechanismFailed:
+    def resolve(self, granted: Verification) -> SaslStep:
         raise LocalProtocolError(f"{self.name} has nothing to verify")
 
     def _end(self, result: MechanismDone | MechanismFailed) -> MechanismDone | MechanismFailed:
@@ -548,11 +618,13 @@ class _ExternalServer(_Server):
 class _PlainServer(_Server):
     """RFC 4616: ``[authzid] NUL authcid NUL passwd``."""
 
-    __slots__ = ("_asked", "_username")
+    __slots__ = ("_asked", "_takes_tokens", "_username")
     name = PLAIN
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, takes_tokens: bool = False) -> None:
+        longest = MAX_TOKEN_BYTES + 2 * MAX_NAME_BYTES + 2
+        super().__init__(longest if takes_tokens else MAX_MESSAGE_BYTES)
+        self._takes_tokens = takes_tokens
         self._asked = False
         self._username: str | None = None
 
@@ -563,15 +635,18 @@ class _PlainServer(_Server):
             self._asked = True
             return MechanismChallenge(b"")
         parts = (response or b"").split(b"\0")
-        if len(parts) != 3 or not parts[1] or not parts[2]:
+        if len(parts) != 3 or not parts[2]:
             return MechanismFailed("malformed PLAIN message")
-        if any(len(part) > MAX_NAME_BYTES for part in parts):
+        is_token = self._takes_tokens and looks_like_token(parts[2])
+        if not parts[1] and not is_token:
+            return MechanismFailed("malformed PLAIN message")
+        if any(len(part) > MAX_NAME_BYTES for part in (parts[:2] if is_token else parts)):
             return MechanismFailed("name or password too long")
         try:
             authorization, username, password = (prepare(part.decode()) for part in parts)
         except ValueError:
             return MechanismFailed("name or password holds forbidden characters")
-        if not username or not password:
+        if not password or not (username or is_token):
             return MechanismFailed("name or password is empty")
         if authorization not in ("", username):
             return MechanismFailed("authorization identity differs from the user name")
@@ -582,17 +657,125 @@ class _PlainServer(_Server):
     def username(self) -> str:
         return self._username or ""
 
-    def resolve(self, granted: bool | None) -> MechanismDone | MechanismFailed:
+    def resolve(self, granted: Verification) -> SaslStep:
         username = self._username
         if username is None:
             raise LocalProtocolError("PLAIN has not asked for a verification")
         if self._result is not None:
             return self._result
+        if isinstance(granted, OutsideIdentity):
+            return self._end(MechanismDone(Credentials(PLAIN, granted.name, outside=granted)))
         if granted:
             return self._end(MechanismDone(Credentials(PLAIN, username)))
         if granted is None:
             return self._end(NOT_LOOKED_AT)
         return self._end(MechanismFailed("wrong name or password"))
+
+
+class _TokenServer(_Server):
+    """OAUTHBEARER (RFC 7628) and XOAUTH2.
+
+    A refused token is answered by a challenge, a JSON text that says why. The client answers it
+    with nothing of interest, and only then has the exchange failed (RFC 7628 §3.2.3).
+    """
+
+    __slots__ = ("_asked", "_error", "_refusal", "_username", "name")
+
+    def __init__(self, name: str, hint: Mapping[str, str]) -> None:
+        super().__init__(MAX_TOKEN_BYTES + 2 * MAX_NAME_BYTES)
+        self.name = name
+        self._error = _token_error(name, hint)
+        self._asked = False
+        self._refusal: MechanismFailed | None = None
+        self._username: str | None = None
+
+    def _advance(self, response: bytes | None) -> SaslStep:
+        if self._refusal is not None:
+            return self._refusal  # whatever the response is
+        if self._username is not None:
+            return MechanismFailed("response while the token is being verified")
+        if response is None and not self._asked:
+            self._asked = True
+            return MechanismChallenge(b"")
+        found = _bearer_token(self.name, response or b"")
+        if found is None:
+            return MechanismFailed(f"malformed {self.name} message")
+        username, token = found
+        if not token:  # the client asks where it can get one (RFC 7628 §4.3)
+            return self._refuse("the client has no token yet")
+        if len(token) > MAX_TOKEN_BYTES:
+            return MechanismFailed("the token is too long")
+        self._username = username
+        return VerifyCredentials(username, token, mechanism=self.name)
+
+    @property
+    def username(self) -> str:
+        return self._username or ""
+
+    def resolve(self, granted: Verification) -> SaslStep:
+        if self._username is None:
+            raise LocalProtocolError(f"{self.name} has not asked for a verification")
+        if self._result is not None:
+            return self._result
+        if granted is None:
+            return self._end(NOT_LOOKED_AT)
+        if not isinstance(granted, OutsideIdentity):
+            return self._refuse("the token is refused")
+        if self._username not in ("", granted.name):
+            return self._refuse("the token is that of another user")
+        return self._end(MechanismDone(Credentials(self.name, granted.name, outside=granted)))
+
+    def _refuse(self, reason: str) -> SaslStep:
+        self._refusal = MechanismFailed(reason)
+        return MechanismChallenge(self._error)
+
+
+def _token_error(name: str, hint: Mapping[str, str]) -> bytes:
+    """Return the text about a refused token (RFC 7628 §3.2.2), as far as it fits."""
+    found = {"status": "invalid_token" if name == OAUTHBEARER else "401", "schemes": "bearer"}
+    for key, value in hint.items():
+        more = {**found, key: value}
+        if len(json.dumps(more)) <= _LONGEST_ERROR:
+            found = more
+    return json.dumps(found).encode()
+
+
+def _bearer_token(mechanism: str, response: bytes) -> tuple[str, str] | None:
+    """Return the user and the token of a message; None if it is malformed.
+
+    The user is empty if none is named, and so is the token if the client has none.
+    """
+    try:
+        head, *pairs = response.decode().split("\x01")
+        if len(pairs) < 2 or pairs[-2:] != ["", ""]:
+            return None
+        username = ""
+        if mechanism == OAUTHBEARER:
+            flag, comma, rest = head.partition(",")
+            authorization, second, nothing = rest.partition(",")
+            # There is no channel binding (RFC 5801 §4), and "y" says that the client could.
+            if flag not in ("n", "y") or not comma or not second or nothing:
+                return None
+            if authorization:
+                if not authorization.startswith("a="):
+                    return None
+                username = prepare(authorization[2:].replace("=2C", ",").replace("=3D", "="))
+        else:
+            pairs.insert(0, head)
+        values = dict(pair.partition("=")[::2] for pair in pairs[:-2] if "=" in pair)
+        if mechanism == XOAUTH2:
+            username = prepare(values.get("user", ""))
+    except ValueError:
+        return None
+    scheme, _, token = values.get("auth", "").partition(" ")
+    if len(username.encode()) > MAX_NAME_BYTES or (scheme and scheme.lower() != "bearer"):
+        return None
+    return username, token.strip()
+
+
+def looks_like_token(password: bytes) -> bool:
+    """Return whether a password has the form of a signed JSON web token (RFC 7515 §7.1)."""
+    return len(password) <= MAX_TOKEN_BYTES and _TOKEN.fullmatch(password) is not None
 
 
 class _ScramServer(_Server):

@@ -105,7 +105,7 @@ class RuleTests(SynchronousTestCase):
             ({"who": "*", "node": "*", "allow": "publish"}, "list"),
             ({"who": "*", "node": "", "allow": ["publish"]}, "node"),
             ({"who": "ann", "node": "*", "allow": ["publish"]}, "user:NAME"),
-            ({"who": "group:x", "node": "*", "allow": ["publish"]}, "user:NAME"),
+            ({"who": "role:x", "node": "*", "allow": ["publish"]}, "user:NAME"),
             ({"who": "user:", "node": "*", "allow": ["publish"]}, "user:NAME"),
             ({"who": "uid:root", "node": "*", "allow": ["publish"]}, "number"),
             ({"who": "*", "node": "*", "allow": ["manage"], "deny": ["manage"]}, "both"),

@@ -126,9 +126,9 @@ class OfferTests(RealmTestCase):
             (CLEAR, USERS, (SCRAM_SHA_256, ANONYMOUS)),
             (TLS, USERS, (SCRAM_SHA_256, PLAIN, ANONYMOUS)),
             (TLS, None, (ANONYMOUS,)),
-            (PEER, USERS, MECHANISMS),
+            (PEER, USERS, (EXTERNAL, SCRAM_SHA_256, PLAIN, ANONYMOUS)),
             (PEER, None, (EXTERNAL, ANONYMOUS)),
-            (LOCAL, USERS, MECHANISMS),
+            (LOCAL, USERS, (EXTERNAL, SCRAM_SHA_256, PLAIN, ANONYMOUS)),
             # A certificate without TLS is a contradiction; it is not believed.
             (LogInTransport(certificate_names=("b.example",)), None, (ANONYMOUS,)),
             (LogInTransport(tls=True, certificate_names=("*.b.example",)), None, (ANONYMOUS,)),

@@ -184,7 +184,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "listen:\n  - {endpoint: 'tcp:1', mechanisms: [SCRAM-SHA256]}\n",
         [
-            "2: listen[0].mechanisms[0]: 'SCRAM-SHA256' is not one of EXTERNAL, SCRAM-SHA-256, PLAIN, ANONYMOUS; did you mean SCRAM-SHA-256?"
+            "2: listen[0].mechanisms[0]: 'SCRAM-SHA256' is not one of EXTERNAL, SCRAM-SHA-256, OAUTHBEARER, XOAUTH2, PLAIN, ANONYMOUS; did you mean SCRAM-SHA-256?"
         ],
     ),
     (
@@ -226,8 +226,64 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "access:\n  - {allow: [publish], who: 'user'}\n",
         [
-            "2: access[0].who: 'user' is not a principal; write user:NAME, user:*, peer:DOMAIN, peer:*, uid:NUMBER, uid:*, anonymous, or * for everybody"
+            "2: access[0].who: 'user' is not a principal; write user:NAME, user:*, group:NAME, peer:DOMAIN, peer:*, uid:NUMBER, uid:*, anonymous, or * for everybody"
         ],
+    ),
+    (
+        "users: {ldap: {servers: ['ldaps://a.example']}}\n",
+        ["1: users.ldap: needs either user-dn or search-base"],
+    ),
+    (
+        "users: {ldap: {servers: ['ldap://a.example'], user-dn: 'uid={name}'}}\n",
+        [
+            "1: users.ldap: ldap://a.example: passwords would cross the network unencrypted; write ldaps://, or start-tls: true"
+        ],
+    ),
+    (
+        "users: {ldap: {servers: ['http://a.example'], user-dn: 'uid={name}'}}\n",
+        [
+            "1: users.ldap.servers[0]: 'http://a.example' is no server; write it as in ldaps://ldap.example:636"
+        ],
+    ),
+    (
+        "users: {ldap: {servers: ['ldaps://a'], user-dn: 'uid=name'}}\n",
+        ["1: users.ldap: user-dn has no {name}; write it as in uid={name},ou=people,dc=example"],
+    ),
+    (
+        "users: {ldap: {servers: ['ldaps://a'], search-base: 'dc=a', search-filter: '(uid=a)'}}\n",
+        ["1: users.ldap: search-filter has no {name}; write it as in (uid={name})"],
+    ),
+    (
+        "users: {ldap: {servers: ['ldaps://a'], search-base: 'dc=a', bind-dn: 'cn=a'}}\n",
+        ["1: users.ldap: bind-dn and bind-password-file need each other"],
+    ),
+    (
+        "users: {issuers: {a: {issuer: 'http://a.example', audience: [a]}}}\n",
+        [
+            "1: users.issuers.a.issuer: 'http://a.example' is no issuer; write it as in https://login.example/realm"
+        ],
+    ),
+    (
+        "users: {issuers: {a: {issuer: 'https://a.example', audience: [a], algorithms: [HS256]}}}\n",
+        [
+            "1: users.issuers.a.algorithms[0]: 'HS256' is not one of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, Ed25519; did you mean RS256?"
+        ],
+    ),
+    (
+        "users: {issuers: {a: {issuer: 'https://a.example'}}}\n",
+        ["1: users.issuers.a.audience: is missing; it has no default"],
+    ),
+    (
+        "users: {issuers: {a: {issuer: 'https://a.example', audience: [a]}, b: {issuer: 'https://a.example', audience: [a]}}}\n",
+        ["1: users.issuers.b.issuer: is that of 'a' already"],
+    ),
+    (
+        "users: {token-passwords: true}\n",
+        ["1: users.token-passwords: needs an issuer of tokens under users.issuers"],
+    ),
+    (
+        "listen:\n  - {endpoint: 'tcp:1', mechanisms: [OAUTHBEARER]}\n",
+        ["2: listen[0].mechanisms[0]: OAUTHBEARER needs an issuer of tokens under users.issuers"],
     ),
     (
         "access:\n  - {allow: [publish], who: 'uid:me'}\n",

@@ -114,6 +114,9 @@ OBSERVED: Final[dict[str, Probe]] = {
     "auto-create": auto_creates,
     "tls": lambda app: app.certificates.contexts.files,  # type: ignore[union-attr]
     "listen": lambda app: [each.places.terms for each in app.listeners],
+    "users.ldap": lambda app: app.access.realms.directory,
+    "users.issuers": lambda app: dict(app.access.realms._issuers),
+    "users.token-passwords": lambda app: app.access.realms.takes_tokens_as_passwords,
     "users": lambda app: app.access.users.path,
     "access": lambda app: app.access.rules,
     "nodes": node_terms,
@@ -259,6 +262,19 @@ CHANGED: Final[dict[str, Any]] = {
     "management.max-body": 7777, "management.request-timeout": 7,
     "management.metrics-networks": ["10.1.0.0/16"], "management.metrics-named": 7,
     "management.pipeline": "/var/lib/amqproute-pipeline",
+    "users.ldap.servers": ["ldaps://b.example"], "users.ldap.start-tls": True,
+    "users.ldap.user-dn": "cn={name},dc=b", "users.ldap.bind-dn": "cn=other,dc=a",
+    "users.ldap.search-base": "dc=b", "users.ldap.search-filter": "(mail={name})",
+    "users.ldap.name-attribute": "cn", "users.ldap.member-of": "memberOf",
+    "users.ldap.group-base": "dc=b", "users.ldap.group-filter": "(memberUid={name})",
+    "users.ldap.group-attribute": "gid", "users.ldap.group-prefix": "b:",
+    "users.ldap.timeout": 7, "users.ldap.retry": 7, "users.ldap.connections": 7,
+    "users.ldap.remember": 7, "users.ldap.remember-refused": 7,
+    "users.issuers.issuer": "https://b.example", "users.issuers.audience": ["b"],
+    "users.issuers.algorithms": ["ES256"], "users.issuers.leeway": 7,
+    "users.issuers.user-claim": "email", "users.issuers.group-claims": ["b"],
+    "users.issuers.group-prefix": "b:", "users.issuers.scope": "b",
+    "users.token-passwords": True,
     "log.format": "json", "log.level": "warn", "shutdown-timeout": 7,
     **{
         f"{holder}.{key}": value
@@ -271,6 +287,7 @@ CHANGED: Final[dict[str, Any]] = {
 }  # fmt: skip
 """Another value than the default for each setting but those that name files."""
 
+REALM_FILES: Final = ("trust", "bind-password-file", "keys-file")
 HOST: Final = "virtual-hosts."
 CHANGED.update(
     {f"{HOST}{key}": value for key, value in CHANGED.items()
@@ -356,6 +373,8 @@ class ReloadCase(TestCase):
             names = {"certificate": "chain", "private-key": "key"}
             name = names.get(inner[0], inner[0] if group == "tls" else "users")
             return {group: {**self.settings[group], inner[0]: str(self.directory / f"{name}-2")}}
+        if key.startswith(("users.ldap.", "users.issuers.", "users.token")):
+            return {group: {**self.settings[group], **self.changed_realm(key)}}
         if key == "tls.crl":
             return {group: {**self.settings[group], "crl": [str(self.directory / "crl")]}}
         value = CHANGED[key]
@@ -385,6 +404,23 @@ class ReloadCase(TestCase):
                 found["virtual-hosts"] = {value: {}}
             return found
         return {group: {**self.settings.get(group, {}), inner[0]: value}}
+
+    def changed_realm(self, key: str) -> dict[str, Any]:
+        """Return the settings of outside realms in which one has another value."""
+        _, kind, *inner = key.split(".")
+        realm: dict[str, Any] = {"servers": ["ldaps://a.example"]}
+        issuer: dict[str, Any] = {"issuer": "https://a.example", "audience": ["a"]}
+        if not inner:
+            return {kind: CHANGED[key], "issuers": {"a": issuer}}
+        (name,) = inner
+        path = self.directory / "trust-2"
+        value = str(path) if name in REALM_FILES else CHANGED[key]
+        if kind == "issuers":
+            return {kind: {"a": {**issuer, name: value}}}
+        if name in ("bind-dn", "bind-password-file"):
+            realm |= {"bind-dn": "cn=a,dc=a", "bind-password-file": str(self.directory / "key")}
+        base = {} if name in ("user-dn", "search-base") else {"user-dn": "uid={name},dc=a"}
+        return {kind: {**realm, **base, name: value}}
 
     def unchanged(self, key: str) -> dict[str, Any]:
         """Return the groups as they are before the change."""
@@ -417,6 +453,8 @@ class SettingTests(ReloadCase):
     def test_complete(self) -> None:
         """Every setting is tried."""
         files = {"tls.certificate", "tls.private-key", "tls.trust", "tls.crl", "users.file"}
+        files |= {f"users.ldap.{name}" for name in ("trust", "bind-password-file")}
+        files |= {f"users.issuers.{name}" for name in ("trust", "keys-file")}
         self.assertEqual({*CHANGED} | files, {*leaves()})
 
     def test_at_start(self) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -11,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.daemon.health_probes import (
     DNS_SECONDS,
+    REALMS_SECONDS,
     SURVEY_SECONDS,
     HealthProbes,
     Readiness,
@@ -68,6 +71,9 @@ class Sources:
         self.facts = BrokerFacts()
         self.listeners = {"tcp:5672": True}
         self.own_domain = "alpha.example"
+        self.realms: dict[str, str] = {}
+        self.probed = 0
+        self.probing: list[Deferred[str]] | None = None
         self.requires_dnssec = False
 
     def broker_facts(self) -> BrokerFacts:
@@ -89,6 +95,18 @@ class Sources:
     def health_limits(self) -> HealthLimits:
         """See `HealthSources`."""
         return HealthLimits()
+
+    def realm_probes(self) -> dict[str, Callable[[], Deferred[str]]]:
+        """See `HealthSources`."""
+
+        def probe(name: str) -> Deferred[str]:
+            self.probed += 1
+            if self.probing is not None:
+                self.probing.append(Deferred())
+                return self.probing[-1]
+            return succeed(self.realms[name])
+
+        return {name: partial(probe, name) for name in self.realms}
 
 
 class ProbesTests(SynchronousTestCase):
@@ -147,6 +165,25 @@ class ProbesTests(SynchronousTestCase):
         self.servers.waiting.errback(ValueError("broken"))
         self.failureResultOf(asked[0], ValueError)
         self.successResultOf(asked[1])
+
+    def test_realms(self) -> None:
+        """Outside realms are asked together, and not for each check."""
+        self.sources.realms = {"ldap": "it is down", "oauth a": ""}
+        self.check("clock")
+        self.assertEqual(self.sources.probed, 0)
+        for _ in range(3):
+            (result,) = self.check("realms")
+            self.assertEqual((result.state, result.words), ("failed", "ldap: it is down"))
+            self.assertEqual(result.subjects, ("ldap",))
+        self.assertEqual(self.sources.probed, 2)
+        self.clock.advance(REALMS_SECONDS)
+        self.sources.probing = []
+        asked = [Deferred.fromCoroutine(self.probes.check("realms")) for _ in range(3)]
+        self.assertEqual(self.sources.probed, 4)
+        for each in self.sources.probing:
+            each.callback("")
+        for every in asked:
+            self.assertEqual(self.successResultOf(every)[0].state, "ok")
 
     def test_dnssec(self) -> None:
         """Name servers without DNSSEC are a warning, or a failure if it is required."""

@@ -19,6 +19,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from amqproute.auth.access_tokens import AccessTokens
+from amqproute.auth.password_log_in import BearerResult
 from amqproute.auth.realm import LogInTransport
 from amqproute.http.http_channel import HttpChannel, HttpLimits
 from amqproute.http.http_messages import ClientFacts
@@ -32,6 +33,8 @@ LOOPBACK = ClientFacts("127.0.0.1", False, True)
 TLS = ClientFacts("192.0.2.7", True, False, has_tls=True)
 PLAIN = ClientFacts("192.0.2.7")
 NOW = 1_700_000_000.0
+GOOD = "token.of.carl"
+GOOD_UNTIL = NOW + 100
 
 
 class Passwords:
@@ -49,6 +52,14 @@ class Passwords:
             return succeed(False)
         is_right = self.users.get(name) == password
         return succeed(Principal("user", name) if is_right else None)
+
+    def bearer(self, token: str, facts: LogInTransport) -> Deferred[BearerResult]:
+        """See `PasswordCheck`."""
+        if self.is_busy:
+            return succeed(False)
+        if token != GOOD:
+            return succeed(None)
+        return succeed((Principal("user", "carl", realm="oauth"), GOOD_UNTIL))
 
     def is_known(self, principal: Principal) -> bool:
         """See `PasswordCheck`."""

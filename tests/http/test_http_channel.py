@@ -13,7 +13,7 @@ from amqproute.http.event_stream import COMMENT_SECONDS, MOST_UNREAD, STALL_SECO
 from amqproute.http.http_channel import LINGER_SECONDS, LONGEST_REFUSED, HttpLimits
 from amqproute.http.http_messages import EVENTS, HttpRequest, HttpResponse, json_response
 from amqproute.http.site import HttpAccess, HttpResource, SiteTerms
-from tests.http.rig import ANN, BOB, HttpConnection, Web, encode
+from tests.http.rig import ANN, BOB, GOOD, HttpConnection, Web, encode
 
 
 class ChannelCase(SynchronousTestCase):
@@ -218,6 +218,18 @@ class StreamTests(ChannelCase):
         self.assertIn(b"id: 7\nevent: row\ndata: a\ndata: b\n\n", connection.read())
         self.web.clock.advance(COMMENT_SECONDS)
         self.assertIn(b":\n\n", connection.read())
+
+    def test_token_expires(self) -> None:
+        """A stream ends with the token of its log-in."""
+        connection, _ = self.open({"Authorization": f"Bearer {GOOD}"})
+        self.web.clock.advance(99)
+        self.assertEqual(self.ended, 0)
+        connection.read()
+        self.web.clock.advance(1)
+        self.assertTrue(connection.read().endswith(b"0\r\n\r\n"))
+        self.assertEqual((self.ended, self.web.site.streams), (1, 0))
+        connection, _ = self.open({"Authorization": f"Bearer {GOOD}"})
+        connection.lose()
 
     def test_ends(self) -> None:
         """Either side may end it; what it holds is given back, once."""

@@ -20,7 +20,7 @@ from amqproute.http.http_messages import (
 from amqproute.http.sessions import LIFETIME_SECONDS, MOST_OF_USER, BrowserSessions
 from amqproute.http.site import HttpAccess, HttpResource, SiteTerms
 from amqproute.values import Principal
-from tests.http.rig import ANN, LOOPBACK, PLAIN, TLS, Answer, Web, basic
+from tests.http.rig import ANN, GOOD, LOOPBACK, PLAIN, TLS, Answer, Web, basic
 
 
 def echo(request: HttpRequest) -> HttpResponse:
@@ -290,6 +290,19 @@ class LogInTests(SiteCase):
         self.web.passwords.users["ann"] = "secret"
         self.web.tokens.revoke(token.id)
         self.assertProblem(self.ask("GET", "/things", bearer), 401)
+
+    def test_tokens_of_issuers(self) -> None:
+        """What is no token of ours is one of an issuer, or refused; it may be too early to tell."""
+        bearer = {"Authorization": f"Bearer {GOOD}"}
+        self.assertEqual(self.ask("GET", "/things", bearer).json()["who"], "user:carl")
+        self.assertProblem(self.ask("GET", "/things", bearer, client=PLAIN), 403)
+        self.assertProblem(self.ask("GET", "/things", {"Authorization": "Bearer a.b.c"}), 401)
+        self.web.passwords.is_busy = True
+        answer = self.ask("GET", "/things", bearer)
+        self.assertProblem(answer, 503)
+        self.assertEqual(answer.headers["Retry-After"], "5")
+        ours = {"Authorization": "Bearer amqproute_x"}
+        self.assertProblem(self.ask("GET", "/things", ours), 401)
 
 
 class SessionTests(SiteCase):

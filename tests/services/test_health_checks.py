@@ -64,6 +64,8 @@ SITUATIONS: Final[list[tuple[str, str, dict[str, Any]]]] = [
     ("certificates", "failed", broker(certificates=(("CN=a", -1.0),))),
     ("certificates", "ok", broker(certificates=(("CN=a", 30 * DAY),))),
     ("clock", "failed", broker(clock="jumped")),
+    ("realms", "failed", {"realms": {"ldap": "ldaps://a: it is down", "oauth b": ""}}),
+    ("realms", "ok", {"realms": {"ldap": "", "oauth b": ""}}),
     ("dns", "failed", {"dns": DnsFacts("no answer within 5 s")}),
     ("dns", "failed", verdicts("dns.waiting", "beta.example")),
     ("dnssec", "unknown", {"dns": DnsFacts("no answer", None, "no answer")}),

@@ -8,13 +8,14 @@ is not read. What happens on a channel is `channel_frontend.ChannelFrontend`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from amqproute.auth.realm import Authenticator
+from amqproute.auth.realm import Authenticator, outside_principal
 from amqproute.broker.partial_delivery_eviction import PartialDelivery
 from amqproute.errors import ResourceLimitExceeded, UnauthorizedAccess
 from amqproute.frontends.amqp09.access_realms import ConnectionTickets
@@ -39,7 +40,12 @@ from amqproute.wire.amqp09.connection09 import Connection09
 from amqproute.wire.amqp09.methods import ConnectionOpen, ConnectionUpdateSecret
 from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.versions import ProtocolVersion
-from amqproute.wire.sasl_mechanisms import Credentials, MechanismChallenge
+from amqproute.wire.sasl_mechanisms import (
+    Credentials,
+    MechanismChallenge,
+    OutsideIdentity,
+    Verification,
+)
 
 __all__ = ["Frontend09"]
 
@@ -50,6 +56,7 @@ NO_PLAIN_WORDS = (
     "and `tls: implicit`; see `amqproute check`"
 )
 REFUSED_WORDS = "Login was refused using authentication mechanism {mechanism}."
+TEMPORARY_WORDS = " The credentials could not be verified now; try again later."
 
 
 @implementer(IConnectionUser)
@@ -78,7 +85,7 @@ class Frontend09(ClientConnection):
         self._authenticator = authenticator
         self._log_in: LogInExchange | None = None
         self._credentials: Credentials | None = None
-        self._new_secret: Deferred[bool | None] | None = None
+        self._new_secret: Deferred[Verification] | None = None
         self._is_open = False
         self._is_refused = False
         self.channels: dict[int, ChannelFrontend] = {}
@@ -210,6 +217,7 @@ class Frontend09(ClientConnection):
             self._log_in = None
             self._credentials = step
             self.principal = self._authenticator.principal(step)
+            self.expire_at(None if step.outside is None else step.outside.expires)
             self.engine.authenticated()
         # What the client has written ahead has waited for this.
         if self.engine.has_input and not self.event_batch.is_in_progress:
@@ -228,12 +236,16 @@ class Frontend09(ClientConnection):
             )
         code = ReplyCode.ACCESS_REFUSED
         words = REFUSED_WORDS.format(mechanism=refused.mechanism)
+        if refused.is_temporary:
+            words += TEMPORARY_WORDS
         self.engine.refuse_authentication(reply_text(code, words))
 
     def _secret_replaced(self, event: ev.SecretReplaced) -> None:
         """Verify a new secret, which takes its turn among the log-ins; nothing is read meanwhile.
 
-        It has to be one that the client could log in with now: that of the users file.
+        It has to be one that the client could log in with now: that of the users file or the
+        directory, or another token of the same user, with which the connection goes on until that
+        expires.
         """
         assert self._credentials is not None
         if self._new_secret is not None:
@@ -256,24 +268,33 @@ class Frontend09(ClientConnection):
         )
         verifying.addErrback(self.broken, "verifying a secret")
 
-    def _secret_verified(self, is_right: bool | None, reason: str) -> None:
+    def _secret_verified(self, result: Verification, reason: str) -> None:
         self._new_secret = None
         if self._pump is None:
             return
-        if is_right:
+        if isinstance(result, OutsideIdentity):
+            self._renew(result)
+        if result:
             self.log.info(
                 "{connection} ({principal}) has proved its secret again: {reason}",
                 reason=reason or "no reason given",
                 **self._log_fields(),
             )
             self.engine.update_secret_ok()
-        elif is_right is None:
-            words = "too many log-ins wait to be verified"
+        elif result is None:
+            words = "the new secret cannot be verified now"
             self._refuse_secret(ReplyCode.RESOURCE_ERROR, words)
         else:
             self._refuse_secret(ReplyCode.NOT_ALLOWED, "the new secret is wrong")
         self.unthrottle(_NEW_SECRET)
         self.flush()
+
+    def _renew(self, identity: OutsideIdentity) -> None:
+        """Go on with the rights and the end of a newer log-in of the same user."""
+        renewed = outside_principal(identity)
+        self.principal = replace(renewed, host=self.principal.host)
+        self.expire_at(identity.expires)
+        self.detach_unauthorized()
 
     def _refuse_secret(self, code: ReplyCode, words: str) -> None:
         self._is_refused = True

@@ -23,6 +23,7 @@ from amqproute.wire.sasl_mechanisms import (
     MechanismFailed,
     SaslServer,
     SaslStep,
+    Verification,
     VerifyCredentials,
 )
 
@@ -36,14 +37,18 @@ class LogInRefused:
         mechanism: which it chose.
         reason: why, for the log only.
         is_logged: the authenticator has logged it, with the name of the user.
+        is_temporary: the credentials have not been verified; the client may try again.
     """
 
-    __slots__ = ("is_logged", "mechanism", "reason")
+    __slots__ = ("is_logged", "is_temporary", "mechanism", "reason")
 
-    def __init__(self, mechanism: str, reason: str, is_logged: bool = False) -> None:
+    def __init__(
+        self, mechanism: str, reason: str, is_logged: bool = False, is_temporary: bool = False
+    ) -> None:
         self.mechanism = mechanism
         self.reason = reason
         self.is_logged = is_logged
+        self.is_temporary = is_temporary
 
 
 LogInStep: TypeAlias = MechanismChallenge | Credentials | LogInRefused
@@ -88,7 +93,8 @@ class LogInExchange:
         self._machine: SaslServer = authenticator.begin(
             PLAIN if mechanism == AMQPLAIN else mechanism, facts, outcome_carries_data=False
         )
-        self._verifying: Deferred[bool | None] | None = None
+        self._verifying: Deferred[Verification] | None = None
+        self._is_logged = False
 
     def respond(self, response: bytes) -> None:
         """Take a response of the client."""
@@ -116,16 +122,13 @@ class LogInExchange:
                 verifying.addErrback(self._broken)
             case MechanismDone(credentials=credentials):
                 self._decided(credentials)
-            case MechanismFailed(reason=reason):
-                self._refuse(reason)
+            case MechanismFailed(reason=reason, is_temporary=is_temporary):
+                self._refuse(reason, is_temporary)
 
-    def _verified(self, granted: bool | None) -> None:
+    def _verified(self, granted: Verification) -> None:
         self._verifying = None
-        result = self._machine.resolve(granted)
-        if isinstance(result, MechanismDone):
-            self._decided(result.credentials)
-        else:
-            self._refuse(result.reason, is_logged=granted is False)
+        self._is_logged = granted is False
+        self._act(self._machine.resolve(granted))
 
-    def _refuse(self, reason: str, is_logged: bool = False) -> None:
-        self._decided(LogInRefused(self._mechanism, reason, is_logged))
+    def _refuse(self, reason: str, is_temporary: bool = False) -> None:
+        self._decided(LogInRefused(self._mechanism, reason, self._is_logged, is_temporary))

@@ -31,6 +31,7 @@ from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.link import Link
 from amqproute.wire.amqp10.types import Symbol
+from amqproute.wire.sasl_mechanisms import Verification
 
 __all__ = ["Frontend"]
 
@@ -67,7 +68,7 @@ class Frontend(ClientConnection):
         self._is_command = False
         self._is_refused = False
         self._is_refusal_logged = False
-        self._verifying: Deferred[bool | None] | None = None
+        self._verifying: Deferred[Verification] | None = None
 
     def __repr__(self) -> str:
         state = "lost" if self.is_lost else f"links={len(self.links)}"
@@ -164,7 +165,7 @@ class Frontend(ClientConnection):
         verified.addCallbacks(self._verified, lambda failure: failure.trap(CancelledError))
         verified.addErrback(self.broken, "verifying a password")
 
-    def _verified(self, granted: bool | None) -> None:
+    def _verified(self, granted: Verification) -> None:
         self._verifying = None
         self._is_refusal_logged = granted is False
         if self._pump is not None:
@@ -174,6 +175,8 @@ class Frontend(ClientConnection):
     def _authenticated(self, event: ev.Authenticated) -> None:
         if event.identity is not None:
             self.principal = self._authenticator.principal(event.identity)
+            outside = event.identity.outside
+            self.expire_at(None if outside is None else outside.expires)
 
     def _authentication_failed(self, event: ev.AuthenticationRejected) -> None:
         self._is_refused = True

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -50,6 +51,9 @@ __all__ = ["ClientConnection", "FrontendContext"]
 MOST_LOGGED: Final = 20
 """Refused connections of one listener and one reason that are logged one by one; see
 `RateLimitedLog`."""
+
+LONGEST_TIMER: Final = 3600.0
+"""Seconds after which the end of a token is looked at again."""
 
 IsRemoved = Callable[[INode, str | None], bool]
 """Returns, for a node and the address of its attach, whether it has been removed."""
@@ -211,6 +215,7 @@ class ClientConnection(ABC):
         self._pump: IConnectionPump | None = None
         self._uncommitted_bytes = 0
         self._party: tuple[str, Hashable] | None = None
+        self._expiry: IDelayedCall | None = None
 
     # -- its parts: they know it, so it drops them when it is lost --------------------------------
 
@@ -309,6 +314,36 @@ class ClientConnection(ABC):
         """
         self.principal = self.context.hosts.enter(self.principal, host)
 
+    def expire_at(self, expires: float | None) -> None:
+        """Close the connection when the token expires by which its client has logged in.
+
+        Args:
+            expires: seconds since the epoch; None for a log-in without an end.
+        """
+        self._stop_expiry()
+        if expires is None or self.is_lost:
+            return
+        # In steps: the wall clock may be set meanwhile.
+        step = max(0.0, min(expires - self.now_ms() / 1000, LONGEST_TIMER))
+        self._expiry = self.context.transactions.clock.callLater(
+            step, self._look_at_expiry, expires
+        )
+
+    def _look_at_expiry(self, expires: float) -> None:
+        self._expiry = None
+        if self.now_ms() / 1000 < expires:
+            self.expire_at(expires)
+            return
+        self.log.info(
+            "{connection} ({principal}) is closed: its token has expired", **self._log_fields()
+        )
+        self.close(conditions.UNAUTHORIZED_ACCESS, "the token of the log-in has expired")
+
+    def _stop_expiry(self) -> None:
+        if self._expiry is not None and self._expiry.active():
+            self._expiry.cancel()
+        self._expiry = None
+
     @property
     def host_in_words(self) -> str:
         """The virtual host for the log; empty for ``/``."""
@@ -391,6 +426,7 @@ class ClientConnection(ABC):
         if self.contract is not None:
             self.contract.disconnect(self)
         self.context.hosts.leave(self.principal)
+        self._stop_expiry()
         self.error_log.log_suppressed()
         self._pump = None
         self.is_lost = True

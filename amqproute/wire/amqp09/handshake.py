@@ -112,6 +112,11 @@ class HandshakeStage(enum.Enum):
 USERS_TURN: Final = frozenset(
     (HandshakeStage.CREDENTIALS, HandshakeStage.HOST_ASKED, HandshakeStage.RESPOND)
 )
+_CLOSE_CODES: Final = {
+    conditions.CONNECTION_FORCED: ReplyCode.CONNECTION_FORCED,
+    # As other brokers do when a token has expired.
+    conditions.UNAUTHORIZED_ACCESS: ReplyCode.NOT_ALLOWED,
+}
 _BEFORE_OPEN: Final = frozenset(
     (
         HandshakeStage.HEADER,
@@ -367,8 +372,7 @@ class Handshake(ABC):
 
     def close_with(self, condition: conditions.Condition, words: str) -> None:
         """See `amqproute.wire.engine.Engine`."""
-        is_forced = condition == conditions.CONNECTION_FORCED
-        self.close(ReplyCode.CONNECTION_FORCED if is_forced else ReplyCode.INTERNAL_ERROR, words)
+        self.close(_CLOSE_CODES.get(condition, ReplyCode.INTERNAL_ERROR), words)
 
     def close_ok(self) -> None:
         """Answer the peer's close, once everything on the connection has ended.

@@ -43,6 +43,7 @@ from amqproute.wire.amqp10.state_tables import PHASES, HandshakePhase, Transitio
 from amqproute.wire.engine import Event, TlsAgreed
 from amqproute.wire.header import TLS_ALERT, ProtocolHeader, UnknownHeaderError, recognize
 from amqproute.wire.input_cost import SLICE
+from amqproute.wire.sasl_mechanisms import Verification
 
 OPEN_OCTETS: Final = 8192
 """The largest frame before the peer's open: only 512 octets are legal (part 2 §2.3.1), and opens
@@ -168,12 +169,12 @@ class Negotiation(ConnectionState):
             surplus, self._input = self._input, b""
         return surplus
 
-    def credentials_verified(self, ok: bool | None, now: float) -> list[Event]:
+    def credentials_verified(self, ok: Verification, now: float) -> list[Event]:
         """Answer `CredentialsPresented`, and process later input.
 
         Args:
-            ok: whether they are right; None if that cannot be decided now, and the peer may try
-                again.
+            ok: whether they are right, or whose they are; None if that cannot be decided now, and
+                the peer may try again.
             now: of the monotonic clock, seconds.
 
         Raises:
@@ -274,6 +275,8 @@ class Negotiation(ConnectionState):
                 exchange = self._exchange = ServerExchange(self._sasl_server)
                 self._early.append(header.value)
                 self._early.append(encode_sasl_frame(exchange.begin()))
+                if exchange.takes_tokens:
+                    self._buffer.set_max_frame_size(min(self._frame_limit, OPEN_OCTETS))
                 self._advance_phase(TransitionTable.SASL_HEADER)
                 return
         elif (

@@ -11,8 +11,9 @@ a `Reaction`: bodies to send, and the effect on the connection.
 * The client chooses, answers, and checks at *ok* that the server has proved itself if the
   mechanism promises that. Every other outcome is a failure; *sys-temp* says that it may pass.
 
-A SASL frame has at most 512 octets, in both directions (§5.3.1); `MAX_ROUNDS` bounds the
-exchange in length as the handshake deadline bounds it in time.
+A SASL frame has at most 512 octets, in both directions (§5.3.1). Tokens are longer, and clients
+send them in larger frames; where a mechanism for tokens is offered, these are taken. `MAX_ROUNDS`
+bounds the exchange in length as the handshake deadline bounds it in time.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from typing import Any, Final, Protocol
 from amqproute.errors import AuthenticationFailed
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.sasl_mechanisms import (
+    TOKEN_MECHANISMS,
     MechanismChallenge,
     MechanismDone,
     SaslClient,
     SaslServer,
+    Verification,
     VerifyCredentials,
 )
 
@@ -104,6 +107,11 @@ class ServerExchange:
     def _mechanism(self) -> str | None:
         return None if self._machine is None else self._machine.name
 
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether a mechanism is offered whose messages do not fit into 512 octets."""
+        return not TOKEN_MECHANISMS.isdisjoint(self._offered)
+
     def begin(self) -> spec.SaslBody:
         """Return the first body: the offer."""
         return spec.SaslMechanisms(sasl_server_mechanisms=self._offered)
@@ -124,7 +132,7 @@ class ServerExchange:
             return self._took(self._machine.step(body.response))
         return self._fail(f"{body.symbol} out of turn", spec.SASL_SYS_PERM)
 
-    def resolve(self, granted: bool | None) -> Reaction:
+    def resolve(self, granted: Verification) -> Reaction:
         """Go on after `Reaction.verify`."""
         assert self._machine is not None
         return self._took(self._machine.resolve(granted))
