@@ -10,6 +10,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest import skipIf
@@ -31,6 +32,7 @@ try:
     import amqp  # type: ignore[import-untyped]
     import celery  # type: ignore[import-untyped]
     import kombu  # type: ignore[import-untyped]
+    import kombu.transport.native_delayed_delivery as delayed  # type: ignore[import-untyped]
 except ImportError:  # pragma: no cover - depends on the machine
     celery = None
 
@@ -246,6 +248,38 @@ class ClientTests(DaemonTestCase):
                 )
                 connection.drain_events(timeout=PATIENCE)
             self.assertEqual(found, [({"n": 2}, "7")])
+
+    def test_kombu_delayed_delivery(self) -> None:
+        """Celery's delays with quorum queues: 28 exchanges and queues with lifetimes in a chain."""
+        with kombu.Connection(url(self.daemon), ssl=ssl_options()) as connection:
+            delayed.declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
+            queue = kombu.Queue(
+                "delayed",
+                kombu.Exchange("delayed", type="topic"),
+                routing_key="delayed",
+                queue_arguments={"x-queue-type": "quorum"},
+            )
+            queue(connection.channel()).declare()
+            delayed.bind_queue_to_native_delayed_delivery_exchange(connection, queue)
+            found: list[Any] = []
+
+            def received(body: Any, content: Any) -> None:
+                found.append((body, time.monotonic() - began))
+                content.ack()
+
+            began = time.monotonic()
+            producer = kombu.Producer(connection.channel())
+            for seconds in (3, 1, 2):
+                producer.publish(
+                    seconds,
+                    exchange=delayed.level_name(delayed.MAX_LEVEL),
+                    routing_key=delayed.calculate_routing_key(seconds, "delayed"),
+                )
+            with connection.Consumer(queue, callbacks=[received]):
+                while len(found) < 3:
+                    connection.drain_events(timeout=PATIENCE)
+            self.assertEqual([body for body, _ in found], [1, 2, 3])
+            self.assertEqual([body for body, after in found if after < body], [])
 
     def test_aio_pika(self) -> None:
         """aio-pika with confirms, a fanout exchange and an iterator."""

@@ -28,6 +28,8 @@ TermValue: TypeAlias = int | bool | str
 
 MOST_MS: Final = 0xFFFFFFFF
 """The longest time of an argument, ms: about 49 days."""
+MOST_LIFETIME_MS: Final = 3650 * 24 * 3600 * 1000
+"""The longest lifetime of messages, ms: ten years. Celery's delays ask for four at once."""
 MOST_PRIORITIES: Final = 255
 MOST_COUNT: Final = (1 << 63) - 1
 LONGEST_NAME: Final = 255
@@ -170,7 +172,7 @@ def _kind(value: object) -> str:
 
 
 QUEUE_RULES: Final[Mapping[str, Check]] = {
-    "message-ttl": _integer(0, MOST_MS),
+    "message-ttl": _integer(0, MOST_LIFETIME_MS),
     "expires": _integer(1, MOST_MS),
     "max-length": _integer(0, MOST_COUNT),
     "max-length-bytes": _integer(0, MOST_COUNT),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.exchanges.argument_rules import (
+    MOST_LIFETIME_MS,
     PLUGIN_TYPES,
     QUEUE_RULES,
     EffectiveTerm,
@@ -47,7 +48,10 @@ class QueueArgumentTests(FaultAssertions):
     def test_each(self) -> None:
         """What each argument may be."""
         rows: dict[str, tuple[list[Any], list[Any]]] = {
-            "message-ttl": ([0, 60000, UInt32(5), 0xFFFFFFFF], [-1, 1 << 32, "5", 5.0, True, None]),
+            "message-ttl": (
+                [0, 60000, UInt32(5), 0xFFFFFFFF, 2**27 * 1000, MOST_LIFETIME_MS],
+                [-1, MOST_LIFETIME_MS + 1, "5", 5.0, True, None],
+            ),
             "expires": ([1, Int64(5)], [0, -1, 1 << 32, "1"]),
             "max-length": ([0, Int8(5), (1 << 63) - 1], [-1, "5", b"5", (5,)]),
             "max-length-bytes": ([0, 1], [-1, {"a": 1}]),
