@@ -37,6 +37,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "printable",
         "turn_scheduler",
         "bucket_counts",
+        "next_steps",
     ),
     ("wire",),
     ("body", "message", "content_class", "values", "entry", "stored", "stored_values"),

@@ -57,6 +57,8 @@ from amqproute.tracebacks import forget_frames
 from amqproute.values import Origin, Principal
 
 MEBIBYTE: Final = 1024 * 1024
+OPERATIONS_IN_ROW: Final = 100
+"""Postings, and outcomes, whose nodes the row of a transaction names."""
 _LASTING: Final = (Acceptance, Rejection)
 """Outcomes that end an entry's life: they act within the transaction's own commit."""
 
@@ -363,6 +365,26 @@ class Transaction:
     def operations(self) -> int:
         """Number of its postings and retirements."""
         return len(self.postings) + len(self.retirements)
+
+    def row(self) -> dict[str, object]:
+        """Describe it for operators; ``nodes`` are those of its first operations only."""
+        names = {each.target.name for each in self.postings[:OPERATIONS_IN_ROW]}
+        retired = self.retirements[:OPERATIONS_IN_ROW]
+        names |= {each.consumer.queue.name for each in retired if each.consumer.queue is not None}
+        idle = self._book.terms.clock.seconds() - self._last
+        return {
+            "name": self.id.hex(),
+            "type": "transaction",
+            "state": self.stage.value if self.doom is None else "doomed",
+            "reason": "" if self.doom is None else self.doom.description,
+            "postings": len(self.postings),
+            "outcomes": len(self.retirements),
+            "waiting": self.pending,
+            "bytes": self._bytes,
+            "nodes": sorted(names),
+            "idle-ms": int(1000 * max(0.0, idle)),
+            "timeout-ms": int(1000 * self.timeout_seconds),
+        }
 
     # -- work ----------------------------------------------------------------------------------
 

@@ -146,6 +146,10 @@ class TransactionRegistry:
         """Return the open transactions that a coordinator link has declared."""
         return [each for each in self._open.values() if each.owner is owner]
 
+    def rows(self) -> list[dict[str, object]]:
+        """Describe each open transaction for operators."""
+        return [each.row() for each in self._open.values()]
+
     # -- postings that have to wait, or are refused ----------------------------------------------
 
     def postpone(self, delivery: TransactionalDelivery) -> None:

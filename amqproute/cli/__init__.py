@@ -19,7 +19,8 @@ nothing else does.
 A new command is a `click.Command` or `click.Group` in a module of `commands`, with the options of
 `commands.common_options` that it needs, and a line in the table `commands.COMMANDS`: its name, its
 place (``package.module:attribute``) and the first sentence of its help. Nothing else has to change.
-`tests/cli/test_main.py` compares table and commands.
+`tests/cli/test_main.py` compares table and commands. Commands that only pass values on are made
+from the definition of management (`commands.operation_command`).
 
 Why so
 ------

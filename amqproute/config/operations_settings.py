@@ -419,6 +419,17 @@ class ManagementSettings(Settings):
         description="The warehouse of amqproute pipeline: the dashboard lists and serves the pages "
         "in its folder report, which the daemon's user has to be able to read. null: none.",
     )
+    rabbitmq_api: bool = Field(
+        default=False,
+        description="Whether /api/overview, /api/queues, /api/connections and /api/health/checks "
+        "answer in the form of RabbitMQ's HTTP API, to read only, for tools that know only that, "
+        "such as Flower and checks for Nagios. They take the right manage on $management.",
+    )
+    rabbitmq_metrics: bool = Field(
+        default=False,
+        description="Whether /metrics also has the totals of the broker under the names of "
+        "RabbitMQ's metrics (rabbitmq_...), for dashboards made for these.",
+    )
 
 
 class PluginSettings(Settings):

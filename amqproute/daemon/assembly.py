@@ -86,6 +86,7 @@ from amqproute.daemon.policy_assembly import (
     relay_terms,
     suppresses,
 )
+from amqproute.daemon.rabbitmq_assembly import RabbitmqFacts, TotalsTaker
 from amqproute.daemon.reactor_delay import ReactorDelay
 from amqproute.daemon.receipt_expiry import ReceiptClock, ReceiptExpiry
 from amqproute.daemon.relay_identity import RelayIdentity, RoutesInForce
@@ -104,6 +105,7 @@ from amqproute.frontends.common.client_connection import FrontendContext
 from amqproute.frontends.common.contract_enforcement import ActiveContracts
 from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.frontends.common.node_access import NodeAccess
+from amqproute.http.rabbitmq_api import RabbitmqApi
 from amqproute.interfaces import ITarget
 from amqproute.metrics.broker_metrics import DaemonFacts, MetricsParts, StoreMetrics
 from amqproute.metrics.metrics_service import MetricsService
@@ -566,7 +568,12 @@ class Application:
             self.routing.router,
             self.access.allows,
             self.clock.now_ms,
+            lambda flush: DaemonPeerTester(
+                lambda: self.config, self._reactor, self.inventory.route_rules, flush
+            ),
         )
+        management.show("virtual-host", self.hosts.rows)
+        management.show("transaction", self.links.transaction_rows)
         age_clock.register(management, self.clock_watch)
         connection_commands.register(management, self.links.close_connection)
         management.show("certificate", lambda: [self.certificates.gate.row()])
@@ -599,7 +606,7 @@ class Application:
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         self._offer_access(management)
-        self.web.offer(management, self.journaling.directory)
+        self.web.offer(management, self.journaling.directory, self._monitors().require)
         reporter = make_reporter(
             self.broker,
             relay,
@@ -680,7 +687,6 @@ class Application:
             self.access,
             management,
             self.links,
-            DaemonPeerTester(lambda: self.config, self._reactor, self.inventory.route_rules),
             config.state_directory / DIRECTORY if config.journal.enabled else None,
             self.container_id,
         )
@@ -947,16 +953,32 @@ class Application:
             self.config.limits.memory,
         )
         return make_metrics(
-            self._reactor, parts, store, self.relay, lambda: self.config, self.clock.now_ms
+            self._reactor,
+            parts,
+            store,
+            self.relay,
+            lambda: self.config,
+            self.clock.now_ms,
+            self.container_id,
         )
 
     def _offer_monitoring(self) -> None:
-        assert self.health is not None
         self.metrics = self._make_metrics()
-        access = MonitoringAccess(
-            lambda: self.config.management.metrics_networks, self.access.allows
+        monitors = self._monitors()
+        Monitoring(self.metrics, self.readiness, monitors).mount(self.web.site)
+        management = self.broker.services[MANAGEMENT]
+        assert isinstance(management, ManagementService)
+        facts = RabbitmqFacts(
+            lambda: self.config,
+            self.container_id,
+            lambda: (self.listeners, self.web.listener),
+            TotalsTaker(self._reactor, self.broker, lambda: self.links.connections),
+            self.readiness.why_not_ready,
         )
-        Monitoring(self.metrics, self.health, self.readiness, access).mount(self.web.site)
+        RabbitmqApi(management, facts, monitors.require).add_to(self.web.site)
+
+    def _monitors(self) -> MonitoringAccess:
+        return MonitoringAccess(lambda: self.config.management.metrics_networks, self.access.allows)
 
     def open_listeners(self) -> dict[str, bool]:
         """Return the configured endpoints, and whether each is open."""

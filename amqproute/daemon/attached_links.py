@@ -155,6 +155,10 @@ class AttachedLinks:
         suspended = () if self.amqp10 is None else self.amqp10.suspended.rows()
         return [*attached, *(suspended_row(row) for row in suspended)]
 
+    def transaction_rows(self) -> list[Row]:
+        """Return a row for each open local transaction."""
+        return [row for each in self.connections for row in each.transaction_rows()]
+
     def contract_rows(self) -> list[Row]:
         """Return, for each peer and user with a contract, its limits and their use."""
         rows = self._contracts.rows()

@@ -25,7 +25,6 @@ from amqproute.daemon.attached_links import AttachedLinks
 from amqproute.daemon.changed_settings import changed_settings
 from amqproute.daemon.http_assembly import HttpService
 from amqproute.daemon.log_output import page_line
-from amqproute.daemon.peer_tester import DaemonPeerTester
 from amqproute.dashboard.browser_log_ins import BrowserLogIns
 from amqproute.dashboard.dashboard_site import DashboardSite
 from amqproute.dashboard.journal_search import JournalSearch
@@ -54,7 +53,6 @@ class DashboardParts:
         access: users and access rules.
         management: carries out operations.
         links: the connections.
-        tester: tests connections to peers.
         journal: the directory of the audit journal; None if none is kept.
         container_id: of this broker.
     """
@@ -63,7 +61,6 @@ class DashboardParts:
     access: AccessControl
     management: ManagementService
     links: AttachedLinks
-    tester: DaemonPeerTester
     journal: Path | None
     container_id: str
 
@@ -109,7 +106,6 @@ class BrokerDashboard:
             self,
             self._source_of,
             BrowserLogIns(web.login),
-            self._parts.tester,
         )
         site.mount(web.site)
         globalLogPublisher.addObserver(self.log)

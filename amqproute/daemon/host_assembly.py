@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from twisted.logger import Logger
 
 from amqproute import conditions
-from amqproute.address import host_of
+from amqproute.address import host_label, host_of
 from amqproute.broker.broker import Broker
 from amqproute.config.schema import Config
 from amqproute.daemon.access_control import AccessControl
@@ -17,6 +18,7 @@ from amqproute.errors import ConfigError
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.frontends.common.virtual_hosts import VirtualHosts, VirtualHostTerms
 from amqproute.plurals import counted
+from amqproute.services.management_rows import Row, octets_on
 
 __all__ = ["ConfiguredHosts"]
 
@@ -72,6 +74,34 @@ class ConfiguredHosts:
                 self._remove(name)
 
         return apply
+
+    def rows(self) -> list[Row]:
+        """Return the rows of `virtual-host` entities: those configured, and those with contents."""
+        broker = self._broker
+        connections = Counter(each.principal.host for each in self._connections())
+        topics = Counter(host_of(name) for name in broker.topics)
+        found: list[Row] = []
+        for host in broker.host_names():
+            queues = broker.nodes.of(host).values()
+            topology = broker.topologies.get(host)
+            most = None if not host else self.hosts.most_connections(host)
+            found.append(
+                {
+                    "name": host_label(host),
+                    "type": "virtual-host",
+                    "virtual-host": host_label(host),
+                    "configured": host in self.hosts,
+                    "domains": sorted(self.hosts.domains(host)),
+                    "nodes": len(queues) + topics[host],
+                    "max-nodes": broker.hosts.get(host),
+                    "exchanges": 0 if topology is None else topology.graph.exchange_count,
+                    "connections": connections[host],
+                    "max-connections": most,
+                    "messages": sum([queue.depth for queue in queues]),
+                    "bytes": sum([octets_on(queue) for queue in queues]),
+                }
+            )
+        return found
 
     def _why_stays(self, host: str) -> str:
         queues = [queue for queue in self._broker.nodes.of(host).values() if queue.depth]

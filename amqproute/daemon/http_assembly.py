@@ -18,7 +18,7 @@ from amqproute.http.http_channel import HttpLimits
 from amqproute.http.http_listener import HttpListener, HttpTerms, HttpTls
 from amqproute.http.journal_feed import JournalFeed, add_journal_tail
 from amqproute.http.login import HttpLogIn
-from amqproute.http.management_api import ManagementApi
+from amqproute.http.management_api import ManagementApi, RequireMonitor
 from amqproute.http.openapi import add_openapi_resource
 from amqproute.http.session_resources import add_session_resources
 from amqproute.http.sessions import BrowserSessions
@@ -87,14 +87,17 @@ class HttpService:
         )
         gate.open(self.listener, has_tls=tls is not None)
 
-    def offer(self, management: ManagementService, journal: Path | None) -> None:
+    def offer(
+        self, management: ManagementService, journal: Path | None, require_monitor: RequireMonitor
+    ) -> None:
         """Serve the operations of a management node, and the document that describes them.
 
         Args:
             management: the node.
             journal: the directory of the audit journal; None without one.
+            require_monitor: who may have the operations that are for monitoring.
         """
-        ManagementApi(management).add_to(self.site)
+        ManagementApi(management, require_monitor).add_to(self.site)
         if journal is not None:
             add_journal_tail(self.site, management, JournalFeed(self._reactor, journal))
         add_openapi_resource(self.site)

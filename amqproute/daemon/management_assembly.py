@@ -11,6 +11,7 @@ from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.xa_registry import BranchLimits, BranchRegistry
 from amqproute.config.operations_settings import DistributedTransactionSettings
+from amqproute.daemon.peer_tester import DaemonPeerTester
 from amqproute.daemon.policy_assembly import Allows
 from amqproute.frontends.common.client_connection import FrontendContext
 from amqproute.interfaces import IStore
@@ -34,10 +35,13 @@ def offer_relay_operations(
     router: Callable[[], Router],
     allows: Allows,
     now_ms: Callable[[], int],
+    make_tester: Callable[[dns_flush.DnsFlush], DaemonPeerTester],
 ) -> None:
     """Register the operations on next hops and their waiting messages."""
     relay_commands.register(management, relay, allows)
-    dns_flush.register(management, relay, router, allows)
+    flush = dns_flush.DnsFlush(relay, router, allows)
+    dns_flush.register(management, flush)
+    make_tester(flush).register(management)
     RelayMessages(
         broker,
         relay,

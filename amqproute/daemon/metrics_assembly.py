@@ -10,7 +10,6 @@ from twisted.internet.threads import deferToThreadPool
 
 from amqproute.address import in_host
 from amqproute.config.schema import Config
-from amqproute.frontends.amqp09.frontend09 import Frontend09
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.metrics.broker_metrics import (
     CountedConnection,
@@ -36,7 +35,7 @@ def connection_facts(connections: Sequence[ClientConnection]) -> Iterator[Counte
             each.journal_protocol or "AMQP 1.0",
             each.principal.kind,
             each.link_count,
-            len(each.channels) if isinstance(each, Frontend09) else 0,
+            each.channel_count,
         )
         for each in connections
     )
@@ -88,8 +87,9 @@ def make_metrics(
     relay: Relay,
     config: Callable[[], Config],
     now_ms: Callable[[], int],
+    name: str,
 ) -> MetricsService:
-    """Return the service that answers scrapes."""
+    """Return the service that answers scrapes, of the broker of a name."""
     network, transfers = NetworkMetrics(parts), TransferMetrics(parts)
     nodes = NodeMetrics(
         parts.broker,
@@ -111,4 +111,5 @@ def make_metrics(
         ),
         (nodes.nodes, nodes.topics, peers.peers),
         lambda function: deferToThreadPool(reactor, reactor.getThreadPool(), function),
+        lambda: name if config().management.rabbitmq_metrics else "",
     )

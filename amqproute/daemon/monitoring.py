@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What monitoring reads over HTTP: metrics, liveness and readiness, health checks.
+"""What monitoring reads over HTTP: metrics, liveness and readiness.
 
 ====================  ==============================================  ==========================
 path                  answer                                          for
@@ -8,11 +8,12 @@ path                  answer                                          for
 ``/readyz``           200, or 503: send traffic elsewhere             everybody
 ``/metrics``          totals, and what is configured by name          networks; `manage`
 ``/metrics/detailed`` everything, or chosen families, nodes, peers    networks; `manage`
-``/api/v1/health``    all health checks; ``/CHECK`` one of them       networks; `manage`
 ====================  ==============================================  ==========================
 
 *Networks* are those of `management.metrics-networks`; from elsewhere it takes a log-in with the
 right `manage` on ``$management``. With ``?verbose`` the first two show reasons, to the same.
+`MonitoringAccess` decides about health checks, too, an operation of management
+(`amqproute.http.management_api`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Final
 from twisted.internet.defer import Deferred
 
 from amqproute.auth.policy import Verb
-from amqproute.daemon.health_probes import HEALTH, LONGEST_WITHIN, HealthProbes, Readiness
+from amqproute.daemon.health_probes import HEALTH, Readiness
 from amqproute.daemon.policy_assembly import Allows
 from amqproute.http.http_messages import (
     HttpHandler,
@@ -44,7 +45,6 @@ from amqproute.metrics.metrics_service import (
     scope_of,
 )
 from amqproute.metrics.snapshot import MetricsScope
-from amqproute.services.health_checks import CHECKS, worst
 from amqproute.services.management_node import MANAGEMENT
 
 __all__ = ["METRICS", "Monitoring", "MonitoringAccess"]
@@ -102,7 +102,6 @@ class Monitoring:
 
     Args:
         metrics: answers scrapes.
-        probes: runs health checks.
         readiness: whether the daemon lives and is ready.
         access: who may read.
     """
@@ -110,12 +109,10 @@ class Monitoring:
     def __init__(
         self,
         metrics: MetricsService,
-        probes: HealthProbes,
         readiness: Readiness,
         access: MonitoringAccess,
     ) -> None:
         self._metrics = metrics
-        self._probes = probes
         self._readiness = readiness
         self._access = access
 
@@ -126,8 +123,6 @@ class Monitoring:
             ("/readyz", self._ready),
             ("/metrics", self._general),
             ("/metrics/detailed", self._detailed),
-            ("/api/v1/health", self._health),
-            ("/api/v1/health/{check}", self._health),
         )
         for path, handler in handlers:
             site.mount(path, handler, access=HttpAccess.OPTIONAL)
@@ -171,35 +166,3 @@ class Monitoring:
                 200, found.text, found.content_type, (("Cache-Control", "no-store"),)
             )
         )
-
-    # -- health ------------------------------------------------------------------------------------
-
-    def _health(self, request: HttpRequest) -> Deferred[HttpResponse]:
-        name = request.parameters.get("check", "")
-        self._access.require(request, HEALTH, name)
-        if name and name not in CHECKS:
-            raise HttpProblem(404, f"there is no such check; there are {', '.join(CHECKS)}")
-        return Deferred.fromCoroutine(self._checked(name, _within(request)))
-
-    async def _checked(self, name: str, within: float | None) -> HttpResponse:
-        results = await self._probes.check(name, within)
-        state = worst(each.state for each in results)
-        rows = [each.row() for each in results]
-        body = rows[0] if name else {"state": state.value, "checks": rows}
-        is_bad = not all(each.is_ok for each in results)
-        return json_response(body, 503 if is_bad else 200).with_headers(
-            ("Cache-Control", "no-store")
-        )
-
-
-def _within(request: HttpRequest) -> float | None:
-    text = request.one("within")
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= LONGEST_WITHIN:
-        raise HttpProblem(400, f"a number of seconds from 0 to {LONGEST_WITHIN:.0f}", "within")
-    return seconds

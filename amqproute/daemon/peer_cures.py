@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import Final
 
 from amqproute.daemon.peer_test import OK, PeerTest, PeerTestStep
+from amqproute.next_steps import next_step_for
 from amqproute.values import NO_CREDIT
 
-__all__ = ["CURES", "remedy_of"]
+__all__ = ["CURES", "cure_of", "remedy_of"]
 
 CURES: Final = {
     "route.local": "name a partner's domain; for our own nodes: amqproute explain ADDRESS",
@@ -62,3 +63,10 @@ def remedy_of(step: PeerTestStep, walk: PeerTest) -> str | None:
         return None
     who = walk.seen_as or f"peer:{next(iter(walk.config.domains), 'OUR.DOMAIN')}"
     return cure.replace("WHO", who).replace("NODE", walk.address.node or "*")
+
+
+def cure_of(step: PeerTestStep, walk: PeerTest) -> str | None:
+    """Return the remedy for a step, be it only the usual one for its code; None if it is good."""
+    if step.code == OK:
+        return None
+    return remedy_of(step, walk) or next_step_for(step.code)

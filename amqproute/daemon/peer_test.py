@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`peer test`: connects to a peer as the relay would, and reports each step.
 
-It runs in the command, not in the daemon, with the configuration's own resolver, trust,
-certificate and settings: DNS, and then for each place TCP with TLS, SASL, open, attach to the node
-that messages go to, and a probe (`amqproute.services.peer_probe`) that rehearses a message and is
-never queued. It continues after the first place that works: one of several hosts may have been
-forgotten.
+It runs in the command, and in the daemon (`peer_tester`), with the configuration's own resolver,
+trust, certificate and settings: DNS, and then for each place TCP with TLS, SASL, open, attach to
+the node that messages go to, and a probe (`amqproute.services.peer_probe`) that rehearses a message
+and is never queued. It continues after the first place that works: one of several hosts may have
+been forgotten.
 
 Why so: an operator who has set up a partner wants to know before there is traffic what is wrong, on
 whose side, and what to do about it. So each failure has a code, a remedy, and both names where
@@ -115,6 +115,7 @@ class PeerTest:
         steps: so far.
         own: description of our certificate; empty without one.
         seen_as: our identity as reported by the partner, if it did.
+        is_ended: set to have no further place tried.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class PeerTest:
         self.steps: list[PeerTestStep] = []
         self.own = ""
         self.seen_as = ""
+        self.is_ended = False
         self._begun = 0.0
 
     @property
@@ -208,7 +210,8 @@ class PeerTest:
             targets=targets,
         )
         for candidate in candidates:
-            await self._try(hop, candidate, connector)
+            if not self.is_ended:
+                await self._try(hop, candidate, connector)
 
     def _about_us(self, contexts: TlsContexts | None) -> list[str]:
         """Return the certificate that partners see, and whether it names one of our domains."""

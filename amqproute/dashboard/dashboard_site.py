@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from typing import Final, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -37,15 +37,22 @@ from amqproute.dashboard.page_loaders import (
 )
 from amqproute.dashboard.peer_pages import test_page
 from amqproute.dashboard.report_files import REPORT_POLICY
-from amqproute.dashboard.row_values import Row, text
+from amqproute.dashboard.row_values import maps, text
 from amqproute.dashboard.shown_pages import ShownPages
 from amqproute.dashboard.status_memory import RememberingSource, StatusMemory
 from amqproute.http.event_stream import EventStream
-from amqproute.http.http_messages import EVENTS, HTML, HttpProblem, HttpRequest, HttpResponse
+from amqproute.http.http_messages import (
+    EVENTS,
+    HTML,
+    HttpProblem,
+    HttpRequest,
+    HttpResponse,
+    title_of,
+)
 from amqproute.http.requester import Requester
 from amqproute.http.site import FORM, HttpAccess, HttpResource, HttpSite
 
-__all__ = ["DashboardSite", "LogIns", "PeerTestResult", "PeerTester"]
+__all__ = ["DashboardSite", "LogIns"]
 
 log = Logger()
 
@@ -55,28 +62,6 @@ _TYPES: Final = {
     "icon.svg": "image/svg+xml",
 }
 _TEST: Final = "peer-test"
-
-
-@dataclass(frozen=True, slots=True)
-class PeerTestResult:
-    """The result of a connection test.
-
-    Attributes:
-        is_good: whether messages can go there.
-        words: the result.
-        steps: for `peer_pages.test_page`.
-    """
-
-    is_good: bool
-    words: str
-    steps: Sequence[Row]
-
-
-class PeerTester(Protocol):
-    """Tests connections to peers."""
-
-    def test(self, source: ManagementSource, to: str) -> Awaitable[PeerTestResult]:
-        """Test the way to a domain or an address, with the rights of a user."""
 
 
 class LogIns(Protocol):
@@ -107,7 +92,6 @@ class DashboardSite:
         view: what pages show beside rows of management.
         source_of: returns management with the rights of a requester.
         logins: log-ins of browsers.
-        tester: tests connections to peers.
     """
 
     def __init__(
@@ -116,13 +100,11 @@ class DashboardSite:
         view: BrokerView,
         source_of: Callable[[Requester], ManagementSource],
         logins: LogIns,
-        tester: PeerTester,
     ) -> None:
         self._clock = clock
         self._view = view
         self._source_of = source_of
         self._logins = logins
-        self._tester = tester
         self._renderer = HtmlRenderer()
         self._status = StatusMemory(clock)
         self._pages = ShownPages()
@@ -139,8 +121,13 @@ class DashboardSite:
         handlers = dict.fromkeys(methods, self._at_door)
         log_in = f"{BASE}/login"
         site.add(HttpResource(log_in, handlers, access, (FORM,), (), without_csrf=("POST",)))
-        for path in ("/", BASE):
-            site.mount(path, _to_overview, access=HttpAccess.OPEN)
+        for path in ("/", BASE):  # and nothing below: what is not there is told to programs
+            site.add(HttpResource(path, {"GET": _to_overview}, HttpAccess.OPEN, gives=()))
+        site.problem_page = self._problem_page
+
+    def _problem_page(self, problem: HttpProblem) -> str:
+        words = problem.detail[:1].upper() + problem.detail[1:] + "."
+        return self._renderer.problem(title_of(problem.status), words)
 
     def _at_door(self, request: HttpRequest) -> Deferred[HttpResponse]:
         return Deferred.fromCoroutine(self._log_in(request))
@@ -293,8 +280,10 @@ class DashboardSite:
         return await self._shown(request, requester, page, "act", {})
 
     async def _test(self, source: ManagementSource, to: str) -> Page:
-        result = await self._tester.test(source, to)
-        return test_page(to, result.is_good, result.words, result.steps)
+        answer = await source.do("TEST-PEER", "", to)
+        is_good = text(answer.facts, "code") == "ok"
+        words = f"{answer.words[:1].upper()}{answer.words[1:]}."
+        return test_page(to, is_good, words, maps(answer.facts, "steps"))
 
     async def _carry_out(
         self, source: ManagementSource, key: str, form: Mapping[str, str], back: str

@@ -191,6 +191,15 @@ class HtmlRenderer:
         values = {"problem": problem, "next": next_page, "user": user}
         return str(self._template("login.html").render(values))
 
+    def problem(self, title: str, words: str) -> str:
+        """Return a page that says why a request was refused.
+
+        Args:
+            title: the phrase of the status.
+            words: the reason, and the remedy.
+        """
+        return str(self._template("problem.html").render(title=title, words=words))
+
     def block(self, block: Block, frame: PageFrame) -> str:
         """Return one block."""
         return self._macro("block", block=block, frame=frame)

@@ -14,6 +14,8 @@ certificate that AMQP listeners show::
     request_rates   requests of an address and of a user
     http_messages   requests, answers and problems as values
     event_stream    server-sent events, with bounds
+    management_api  ``/api/v1``, from the definition of management; `openapi` describes it
+    rabbitmq_api    a part of RabbitMQ's API, to read only, if the configuration asks for it
 
 A handler is given a `HttpRequest` and returns a `HttpResponse`, or a Deferred of one, or raises
 `HttpProblem`; it never sees a socket. Components declare what they serve as `HttpResource`, a

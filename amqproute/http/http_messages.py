@@ -29,6 +29,7 @@ __all__ = [
     "HttpRequest",
     "HttpResponse",
     "json_response",
+    "title_of",
 ]
 
 JSON: Final = "application/json"
@@ -142,23 +143,47 @@ class HttpRequest:
 
     def accepts(self, media_type: str) -> bool:
         """Return whether the client takes a media type (RFC 9110 §12.5.1)."""
+        return self._quality(media_type)[1] > 0
+
+    @property
+    def prefers_page(self) -> bool:
+        """Whether the client, by naming HTML, prefers a page to JSON, as browsers do."""
+        page, *others = map(self._named, (HTML, JSON, PROBLEM))
+        return page > max(others)
+
+    def _named(self, media_type: str) -> float:
+        """Return the weight of a media type that the client names; 0 if it names it not."""
+        rank, quality = self._quality(media_type)
+        return quality if rank == _BY_NAME else 0.0
+
+    def _quality(self, media_type: str) -> tuple[int, float]:
+        """Return how exactly the client names a media type, and its weight."""
         accept = self.headers.get("accept", "").strip()
         if not accept:
-            return True
+            return 0, 1.0
         wanted = media_type.partition(";")[0]
         kind = wanted.partition("/")[0]
-        best, is_taken = -1, False
+        best, quality = -1, 0.0
         for part in accept.split(","):
             name, *terms = (each.strip().lower() for each in part.split(";"))
-            rank = {wanted: 2, f"{kind}/*": 1, "*/*": 0}.get(name, -1)
+            rank = {wanted: _BY_NAME, f"{kind}/*": 1, "*/*": 0}.get(name, -1)
             if rank > best:
-                best, is_taken = rank, not any(_is_zero(term) for term in terms)
-        return is_taken
+                best, quality = rank, min(map(_weight, terms), default=1.0)
+        return best, quality
 
 
-def _is_zero(term: str) -> bool:
+_BY_NAME: Final = 2
+
+
+def _weight(term: str) -> float:
+    """Return the weight that a parameter of a media range gives; 1 if it gives none."""
     name, _, value = term.partition("=")
-    return name.strip() == "q" and value.strip("0. ") == ""
+    if name.strip() != "q":
+        return 1.0
+    try:
+        return float(value)
+    except ValueError:
+        return 0.0 if value.strip("0. ") == "" else 1.0
 
 
 @dataclass(frozen=True, slots=True)

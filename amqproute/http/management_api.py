@@ -14,13 +14,16 @@ parameters of the query are ``virtual-host``; ``or-assert`` of a PUT; and for li
 The entity tag of an entity begins with a digest of its definition, that of the configuration with
 its version. A change with such a tag in If-Match is made only if this part is still the same: an
 entity whose counters alone have changed has not changed in the sense of If-Match.
+
+Operations that are for monitoring answer addresses of ``management.metrics-networks`` without a
+log-in, and with 503 if something has failed, as load balancers want it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 from urllib.parse import quote
@@ -34,7 +37,7 @@ from amqproute.http.http_messages import (
     HttpResponse,
     json_response,
 )
-from amqproute.http.site import HttpResource, HttpSite
+from amqproute.http.site import HttpAccess, HttpResource, HttpSite
 from amqproute.services.entity_pages import MOST_ON_PAGE, EntityQuery
 from amqproute.services.management_protocol import ManagementReply, ManagementRequest
 from amqproute.services.management_table import (
@@ -47,13 +50,14 @@ from amqproute.services.management_table import (
     parameters_of,
 )
 from amqproute.services.value_declaration import ValueDeclaration, ValueType
-from amqproute.values import Principal
+from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 
 __all__ = [
     "LIST_PARAMETERS",
     "PREFIX",
     "IManagement",
     "ManagementApi",
+    "RequireMonitor",
     "forms",
     "has_precondition",
     "path_of",
@@ -72,6 +76,13 @@ LIST_PARAMETERS: Final = (
 )
 """Parameters of the query for lists."""
 _TAKEN_IN_QUERY: Final = ("GET", "DELETE")
+_WELL: Final = ("ok", "warning")
+"""States of a monitoring operation that are answered with 200."""
+UNAVAILABLE: Final = 503
+
+RequireMonitor = Callable[[HttpRequest, str, str], None]
+"""Raises `HttpProblem` if a request may not have an operation that is for monitoring; it is called
+with the request, the name of the operation and its subject."""
 
 
 class IManagement(Protocol):
@@ -82,6 +93,9 @@ class IManagement(Protocol):
 
     def definition(self, kind: str, name: str) -> Mapping[str, object] | None:
         """Return what is declared of an entity; None without one."""
+
+    def answer(self, request: ManagementRequest) -> ManagementReply | Deferred[ManagementReply]:
+        """Carry out a request whose right has been checked."""
 
     async def list_entities(
         self, kind: str, query: EntityQuery, principal: Principal
@@ -101,9 +115,17 @@ def path_of(operation: OperationDeclaration, entity: EntityDeclaration | None) -
 
 
 def forms() -> list[tuple[OperationDeclaration, EntityDeclaration | None]]:
-    """Return each operation, once for each entity type whose resources it belongs to."""
+    """Return each operation, once for each entity type whose resources it belongs to.
+
+    One that has two places comes twice: without a subject, and with a required one.
+    """
     found: list[tuple[OperationDeclaration, EntityDeclaration | None]] = []
     for operation in OPERATIONS.values():
+        if operation.subject_path:
+            found.append((replace(operation, subject=""), None))
+            of_one = replace(operation, path=operation.subject_path, needs_subject=True)
+            found.append((of_one, None))
+            continue
         if operation.path:
             found.append((operation, None))
             continue
@@ -118,23 +140,47 @@ class ManagementApi:
 
     Args:
         management: carries requests out.
+        require_monitor: who may have the operations that are for monitoring.
     """
 
-    def __init__(self, management: IManagement) -> None:
+    def __init__(self, management: IManagement, require_monitor: RequireMonitor) -> None:
         self._management = management
+        self._require_monitor = require_monitor
 
     def add_to(self, site: HttpSite) -> None:
         """Add the resources to a site."""
         handlers: dict[str, dict[str, HttpHandler]] = {}
+        open_to_monitors: set[str] = set()
         for operation, entity in forms():
-            handler = (
-                self._lister(entity)
-                if operation.name == "QUERY" and entity is not None
-                else self._handler(operation, entity)
-            )
-            at = handlers.setdefault(path_of(operation, entity), {})
-            at[operation.method] = handler
-        site.add(*(HttpResource(pattern, methods) for pattern, methods in handlers.items()))
+            path = path_of(operation, entity)
+            if operation.is_monitoring:
+                handler = self._monitor(operation)
+                open_to_monitors.add(path)
+            elif operation.name == "QUERY" and entity is not None:
+                handler = self._lister(entity)
+            else:
+                handler = self._handler(operation, entity)
+            handlers.setdefault(path, {})[operation.method] = handler
+        for pattern, methods in handlers.items():
+            is_open = pattern in open_to_monitors
+            access = HttpAccess.OPTIONAL if is_open else HttpAccess.LOGGED_IN
+            site.add(HttpResource(pattern, methods, access))
+
+    def _monitor(self, operation: OperationDeclaration) -> HttpHandler:
+        """Return the handler of an operation that monitoring reads, with or without a log-in."""
+        parameters = parameters_of(operation, None)
+
+        async def look(request: HttpRequest) -> HttpResponse:
+            name = request.parameters.get("name", "")
+            self._require_monitor(request, operation.name, name)
+            reply = self._management.answer(request_of(request, operation, None, parameters))
+            if isinstance(reply, Deferred):
+                reply = await reply
+            response = response_of(request, operation, reply)
+            status = 200 if reply.body.get("state") in _WELL else UNAVAILABLE
+            return replace(response, status=status).with_headers(("Cache-Control", "no-store"))
+
+        return lambda request: Deferred.fromCoroutine(look(request))
 
     def _handler(
         self, operation: OperationDeclaration, entity: EntityDeclaration | None
@@ -258,12 +304,10 @@ def request_of(
     Raises:
         HttpProblem: it cannot be read.
     """
-    who = request.who
-    properties: dict[str, object] = {
-        "operation": operation.name,
-        "remote": who.remote,
-        "log-in": who.kind,
-    }
+    who = request.requester
+    properties: dict[str, object] = {"operation": operation.name}
+    if who is not None:
+        properties |= {"remote": who.remote, "log-in": who.kind}
     if entity is not None:
         properties["type"] = entity.name
     if "name" in request.parameters:
@@ -287,7 +331,8 @@ def request_of(
             raise HttpProblem(400, "the body has to be a JSON object", "body")
         body = said or {}
     properties |= {key: value for key, value in given.items() if key in known}
-    return ManagementRequest(operation.name, properties, body, who.principal)
+    principal = ANONYMOUS_PRINCIPAL if who is None else who.principal
+    return ManagementRequest(operation.name, properties, body, principal)
 
 
 def query_of(request: HttpRequest, entity: EntityDeclaration) -> EntityQuery:

@@ -122,6 +122,12 @@ def _problem(words: str) -> Schema:
     return {"description": words, "content": content}
 
 
+def _content(response: Schema) -> Mapping[str, object]:
+    content = response["content"]
+    assert isinstance(content, Mapping)
+    return content
+
+
 def _refusals(statuses: Sequence[int]) -> Schema:
     return {str(each): {"$ref": "#/components/responses/Problem"} for each in sorted(set(statuses))}
 
@@ -145,6 +151,7 @@ def _operation(operation: OperationDeclaration, entity: EntityDeclaration | None
     tag = path.removeprefix(f"{PREFIX}/").split("/")[0]
     known = {each.plural for each in ENTITIES.values()}
     name = operation.name.lower() + (f"-{entity.name}" if entity is not None else "")
+    name += "-one" * (operation.path == operation.subject_path != "")
     found: Schema = {
         "operationId": re.sub(r"-(.)", lambda match: match[1].upper(), name),
         "summary": words if entity is None else f"{words}: {entity.shows}",
@@ -158,7 +165,7 @@ def _operation(operation: OperationDeclaration, entity: EntityDeclaration | None
     if operation.method not in ("GET", "DELETE"):
         found["requestBody"] = _body(operation, entity)
         refusals += _OF_BODIES
-    found["responses"] = {**_answers(operation, entity), **_refusals(refusals)}
+    found["responses"] = {**_refusals(refusals), **_answers(operation, entity)}
     return found
 
 
@@ -221,11 +228,10 @@ def _in_query(value: ValueDeclaration) -> Schema:
 def _body(operation: OperationDeclaration, entity: EntityDeclaration | None) -> Schema:
     parameters = parameters_of(operation, entity)
     required = [each.name for each in parameters if each.is_required]
-    is_open = operation.parameters is None and entity is not None and entity.is_open
     schema: Schema = {
         "type": "object",
         "properties": {each.name: each.schema() for each in parameters},
-        "additionalProperties": is_open,
+        "additionalProperties": False,
     }
     if required:
         schema["required"] = required
@@ -257,7 +263,12 @@ def _answers(operation: OperationDeclaration, entity: EntityDeclaration | None) 
     done: Schema = {"description": "Done", "content": {_JSON: {"schema": schema}}}
     if operation.method == "GET":
         known: Schema = {"description": "The client has this answer already"}
-        return {"200": {**done, "headers": _TAG}, "304": known}
+        found: Schema = {"200": {**done, "headers": _TAG}, "304": known}
+        if operation.is_monitoring:
+            failed = _problem("Something has failed; or too many requests")
+            failed["content"] = {**_content(failed), **_content(done)}
+            found["503"] = failed
+        return found
     if operation.name == "CREATE-TOKEN":
         return {"201": done}
     return {"200": done, "201": done} if operation.name in ("CREATE", "UPDATE") else {"200": done}

@@ -7,7 +7,8 @@ part comes before a parameter.
 
 A request is checked in this order: rate of its address (429), resource (404), method (405), log-in
 (401), rate of its user (429), pages that it may come from (403), form (406, 415). Then the handler
-is called. Problems are answered as in RFC 9457.
+is called. Problems are answered as in RFC 9457, and to browsers, which name HTML in Accept, as a
+page.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from twisted.logger import Logger
 from amqproute.errors import AmqprouteError
 from amqproute.http.event_stream import EventStream
 from amqproute.http.http_messages import (
+    HTML,
     JSON,
     PROBLEM,
     HttpHandler,
@@ -136,6 +138,9 @@ class HttpSite:
         login: finds out who asks; None if nobody can log in.
         terms: bounds.
         now: the wall clock, seconds since the epoch.
+
+    Attributes:
+        problem_page: makes a page of HTML of a problem, for browsers; None if there are no pages.
     """
 
     def __init__(
@@ -152,6 +157,7 @@ class HttpSite:
         self._root = _Branch()
         self._rates = RequestRates(terms.requests_per_second, clock.seconds)
         self._streams: dict[str, int] = {}
+        self.problem_page: Callable[[HttpProblem], str] | None = None
 
     def adopt(self, terms: SiteTerms) -> None:
         """Put other bounds in force; open streams stay."""
@@ -225,14 +231,20 @@ class HttpSite:
         try:
             response = await self._serve(request)
         except HttpProblem as problem:
-            response = problem.response(request.path)
+            response = self._refusal(request, problem)
         except AmqprouteError as error:
-            response = HttpProblem(500, str(error)).response(request.path)
+            response = self._refusal(request, HttpProblem(500, str(error)))
         except Exception:  # answered, so that the connection goes on
             log.failure("{method} {path} failed", method=request.method, path=request.path)
             words = "an internal error, see the broker's log"
-            response = HttpProblem(500, words).response(request.path)
+            response = self._refusal(request, HttpProblem(500, words))
         return self.finish(request, response)
+
+    def _refusal(self, request: HttpRequest, problem: HttpProblem) -> HttpResponse:
+        if self.problem_page is None or not request.prefers_page:
+            return problem.response(request.path)
+        page = HttpResponse(problem.status, self.problem_page(problem).encode("utf-8"), HTML)
+        return page.with_headers(("Vary", "Accept"), *problem.headers)
 
     async def _serve(self, request: HttpRequest) -> HttpResponse:
         self._require_rate(f"from {source_of(request.client.address) or request.client}")

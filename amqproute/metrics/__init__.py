@@ -10,6 +10,7 @@ Theory of operation
     milliseconds, so that ten thousand queues stop nobody. Then `exposition` makes the text of the
     snapshot, in a thread of its own; prometheus-client negotiates the format.
     `metrics_service` does both for each scrape, and simultaneous scrapes share one answer.
+    `rabbitmq_aliases` adds totals under RabbitMQ's names, if the configuration asks for them.
 
 Cardinality
     Senders choose the domains that messages go to, and clients make queues. ``/metrics`` names the

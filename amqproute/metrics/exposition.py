@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from amqproute.metrics.families import FAMILIES, MetricFamily, MetricKind
+from amqproute.metrics.rabbitmq_aliases import alias_metrics
 from amqproute.metrics.snapshot import HistogramValue, MetricsSnapshot
 
 __all__ = ["LONGEST_ACCEPT", "expose"]
@@ -44,19 +45,25 @@ class _Collected(Collector):
         return self._metrics
 
 
-def expose(snapshot: MetricsSnapshot, accept: str) -> tuple[str, bytes]:
+def expose(snapshot: MetricsSnapshot, accept: str, broker: str = "") -> tuple[str, bytes]:
     """Return content type and text of a snapshot.
 
     Args:
         snapshot: the values.
         accept: the request's ``Accept`` header; empty without one.
+        broker: its name, to add totals under RabbitMQ's names; empty to leave these out.
     """
     encode, content_type = choose_encoder(accept[:LONGEST_ACCEPT])
     writer = _Writer(is_open=content_type.startswith(OPEN_METRICS))
     parts = [text.encode("utf-8", "replace") for text in writer.families(snapshot)]
-    process = [] if snapshot.scope.is_detailed else list(ProcessCollector(registry=None).collect())
+    more: list[Metric] = []
+    if not snapshot.scope.is_detailed:
+        more += ProcessCollector(registry=None).collect()
+        if broker:
+            more += alias_metrics(snapshot.values, broker)
+            more += ProcessCollector(namespace="rabbitmq", registry=None).collect()
     # With the end mark of OpenMetrics.
-    parts.append(encode(_Collected(process)))
+    parts.append(encode(_Collected(more)))
     return content_type, b"".join(parts)
 
 

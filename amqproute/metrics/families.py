@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from amqproute.metrics.rabbitmq_aliases import rows
+
 __all__ = ["FAMILIES", "OTHER", "SECTIONS", "MetricFamily", "MetricKind", "render"]
 
 OTHER: Final = "other"
@@ -341,6 +343,23 @@ The families `process_*` of the client library are there as well: CPU time, memo
 """
 
 
+_RABBITMQ: Final = """
+## RabbitMQ's names
+
+With `management.rabbitmq-metrics: true` `/metrics` has these as well, so that dashboards for
+RabbitMQ show this broker: its totals, without labels, each made of our own families. The labels
+`rabbitmq_node` and `rabbitmq_cluster` of `rabbitmq_identity_info` and `rabbitmq_build_info` are the
+container-id. The families of the process have the prefix `rabbitmq_` too, as in
+`rabbitmq_process_open_fds`. What RabbitMQ has and this broker has not is left out, and panels for
+it stay empty: the memory limit, sockets, rates of opened and closed connections and channels, and
+everything about Erlang and Raft. `rabbitmq_global_messages_received_total` counts a message once
+for each queue that took it.
+
+| metric | made of |
+|---|---|
+"""
+
+
 def render() -> str:
     """Return ``docs/metrics.md``."""
     parts = [_HEAD]
@@ -352,6 +371,8 @@ def render() -> str:
         for each in families:
             labels = ", ".join(f"`{label}`" for label in each.labels)
             parts.append(f"| `{each.sample}` | {each.kind} | {labels} | {each.help} |\n")
+    parts.append(_RABBITMQ)
+    parts += (f"{row}\n" for row in rows())
     return "".join(parts)
 
 

@@ -96,6 +96,8 @@ class MetricsService:
         general: sources that are left out where single nodes or peers are wanted.
         entities: sources of nodes and peers.
         in_thread: runs a function in a thread.
+        rabbitmq_name: returns the name of the broker if totals are wanted under RabbitMQ's names;
+            else an empty text.
     """
 
     def __init__(
@@ -105,12 +107,14 @@ class MetricsService:
         general: Sequence[MetricsSource],
         entities: Sequence[MetricsSource],
         in_thread: InThread,
+        rabbitmq_name: Callable[[], str] = str,
     ) -> None:
         self._clock = clock
         self._seconds = seconds
         self._general = tuple(general)
         self._entities = tuple(entities)
         self._in_thread = in_thread
+        self._rabbitmq_name = rabbitmq_name
         self._waiting: dict[tuple[MetricsScope, str], list[Deferred[ScrapeAnswer]]] = {}
 
     def scrape(self, scope: MetricsScope = GENERAL, accept: str = "") -> Deferred[ScrapeAnswer]:
@@ -140,7 +144,8 @@ class MetricsService:
         if not (scope.nodes or scope.peers):
             sources = (*self._general, *sources)
         snapshot = await take_snapshot(scope, sources, self._clock, self._seconds)
-        return await self._in_thread(lambda: ScrapeAnswer(*expose(snapshot, accept)))
+        broker = self._rabbitmq_name()
+        return await self._in_thread(lambda: ScrapeAnswer(*expose(snapshot, accept, broker)))
 
     def _publish(self, result: ScrapeAnswer | Failure, key: tuple[MetricsScope, str]) -> None:
         for each in self._waiting.pop(key):

@@ -6,14 +6,15 @@
 `transfer.AliasTarget` is what ``x@y`` and ``@y`` resolve to: the transfer service with the domain
 fixed when the link is made. `management_node.ManagementService` is ``$management``: it shows
 entities (`management_rows`) and changes them; its operations, and the right that each requires, are
-in `management_table`. `command_schema` is the grammar of commands; `node_changes`, with
-`binding_entity` and `alias_entity`, carries them out, keeps the result over restarts, and makes
-each batch all or nothing; `message_moves` moves messages between nodes. `relay_commands` and
-`relay_messages` are the operations on relay queues: on a whole queue, or on messages by id, domain
-or selector, in small steps; `explain` says why a message waits. `dns_flush` drops cached DNS
-answers, for `explain` and `peer test`. `health_rules` has the table of problems and the functions
-that find them; the daemon collects the facts. `peer_probe.ProbeService` is ``amqp$probe``: it
-rehearses the delivery of a peer's message and queues nothing. `xa_node.XaNode` is
+in `management_table`, from which the HTTP API and commands are made, too. `command_schema` is the
+grammar of commands; `node_changes`, with `binding_entity` and `alias_entity`, carries them out,
+keeps the result over restarts, and makes each batch all or nothing; `message_moves` moves messages
+between nodes. `relay_commands` and `relay_messages` are the operations on relay queues: on a whole
+queue, or on messages by id, domain or selector, in
+small steps; `explain` says why a message waits. `dns_flush` drops cached DNS answers, for `explain`
+and `peer test`. `health_rules` has the table of problems and the functions that find them; the
+daemon collects the facts. `peer_probe.ProbeService` is ``amqp$probe``: it rehearses the delivery of
+a peer's message and queues nothing. `xa_node.XaNode` is
 ``amqp$dtxCoordinator``, where the configuration asks for it.
 
 To a frontend they are targets like any queue. A service makes all its decisions within the sender's

@@ -54,8 +54,9 @@ class EntityQuery:
         name: a pattern of names, in which ``*`` stands for any run of characters; empty for all.
         wanted: values of attributes, as text.
         host: the label of a virtual host; None for all.
-        limit: entities of a page.
+        limit: entities of a page; 0 for the total alone.
         cursor: of the last page; empty for the first one.
+        offset: entities that the first page leaves out, before any attribute restricts it.
     """
 
     name: str = ""
@@ -63,6 +64,7 @@ class EntityQuery:
     host: str | None = None
     limit: int = 100
     cursor: str = ""
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,10 @@ async def make_page(
     if fits is not None:
         index = [each for each in index if fits(each[0])]
     places = sorted(index, key=lambda each: each[0])
+    total = None if query.wanted else len(places)
+    if query.limit == 0:
+        return EntityPage([], "", total)
+    places = places[query.offset :] if not query.cursor else places
     found: list[Row] = []
     same = work = 0
     last = after
@@ -125,7 +131,6 @@ async def make_page(
             before = str(found[-1]["name"])
             taken = sum(1 for row in found if row["name"] == before)
             taken += done if before == after else 0
-            total = None if query.wanted else len(places)
             return EntityPage(found, json.dumps([before, taken]), total)
         work += 1
         if work % SLICE_ROWS == 0:
@@ -137,7 +142,7 @@ async def make_page(
         full = shown(row)
         if all(_as_text(full.get(key)) == value for key, value in query.wanted.items()):
             found.append(full)
-    return EntityPage(found, "", None if query.wanted else len(places))
+    return EntityPage(found, "", total)
 
 
 async def make_named_page(
@@ -159,6 +164,7 @@ async def make_named_page(
     """
     cursor, _ = _read_cursor(query.cursor)
     after = cursor if query.cursor else None
+    to_skip = 0 if query.cursor else query.offset
     fits = pattern_matcher(query.name) if query.name else None
     # The total with a pattern takes all names; without one it is known.
     is_counting = fits is not None and not query.wanted
@@ -175,8 +181,11 @@ async def make_named_page(
             matching += 1
             if after is not None and name <= after:
                 continue
+            if to_skip:
+                to_skip -= 1
+                continue
             if len(found) == query.limit:
-                following = json.dumps([found[-1]["name"], 1])
+                following = json.dumps([found[-1]["name"], 1]) if found else ""
                 if is_counting:
                     continue
                 break

@@ -457,9 +457,11 @@ or stops it.
 
 ## Checks
 
-`amqproute health` runs all checks, `amqproute health CHECK` one of them; over HTTP it is
-`/api/v1/health/CHECK`, which answers 200, or 503 if the check has failed. `amqproute doctor` runs
-them together with `amqproute check` and `amqproute peer test`, and names the cure of each finding.
+`amqproute health` runs all checks, `amqproute health CHECK` one of them; over HTTP these are
+`/api/v1/health` and `/api/v1/health/CHECK`. Both answer with `state`, the worst of all, and
+`checks`; the status is 200, or 503 if a check has failed or could not be made. `amqproute doctor`
+runs them together with `amqproute check` and `amqproute peer test`, and names the cure of each
+finding.
 
 The exit code is that of all commands: 0 if nothing has failed, 1 if something has, 2 for wrong
 usage, 3 if the daemon cannot be reached. With `--nagios` alone it is that of a plug-in for Nagios,
@@ -470,10 +472,10 @@ Icinga and their like: 0 ok, 1 warning, 2 critical, 3 unknown, and the output is
 """
 
 _TAIL: Final = """
-`certificates` fails if a certificate of our chain expires within `--within` (over HTTP `?within=`
-in seconds), by default `status.certificate`. `oldest-message`, `consumers` and `destinations` use
-the settings under `status`, as `amqproute status` does (docs/status.md). `disk` warns at twice the
-floor. `dnssec` fails if a setting requires DNSSEC, and warns otherwise.
+`certificates` fails if a certificate of our chain expires within `--within` (over HTTP
+`?within-seconds=`), by default `status.certificate`. `oldest-message`, `consumers` and
+`destinations` use the settings under `status`, as `amqproute status` does (docs/status.md). `disk`
+warns at twice the floor. `dnssec` fails if a setting requires DNSSEC, and warns otherwise.
 """
 
 

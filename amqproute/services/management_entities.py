@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from amqproute.services.node_option_declarations import NODE_OPTIONS
 from amqproute.services.value_declaration import ValueDeclaration, ValueType, attributes_of
 
 __all__ = ["ENTITIES", "EntityDeclaration"]
@@ -30,8 +31,7 @@ class EntityDeclaration:
         delete_options: that a DELETE takes.
         is_repeated: whether its entities are also entities of another type: then a query without a
             type omits them.
-        is_open: whether rows and options may have others than the declared ones: those of nodes are
-            the settings of the configuration.
+        is_open: whether rows may have other attributes than the declared ones.
     """
 
     name: str
@@ -45,13 +45,16 @@ class EntityDeclaration:
     is_open: bool = False
 
 
-_IF_EMPTY: Final = ValueDeclaration("if-empty", _T.BOOLEAN, "only if it holds no message")
-_IF_UNUSED: Final = ValueDeclaration("if-unused", _T.BOOLEAN, "only if nothing uses it")
+_IF_EMPTY: Final = ValueDeclaration("if-empty", _T.BOOLEAN, "refuse while there are messages on it")
+_IF_UNUSED: Final = ValueDeclaration(
+    "if-unused", _T.BOOLEAN, "refuse while links are attached to it"
+)
+_IF_UNBOUND: Final = ValueDeclaration("if-unused", _T.BOOLEAN, "refuse while it has bindings")
 _ARGUMENTS: Final = ValueDeclaration(
     "arguments", _T.TEXT, "arguments of AMQP 0-9-1, a JSON object in a text", longest=65536
 )
 _NODE_OPTIONS: Final = (
-    ValueDeclaration("type", _T.TEXT, "queue or topic", choices=("queue", "topic")),
+    *NODE_OPTIONS,
     _ARGUMENTS,
     ValueDeclaration("auto-delete", _T.BOOLEAN, "deleted after its last consumer, as in 0-9-1"),
     ValueDeclaration("prioritized", _T.BOOLEAN, "messages leave by priority, as in 0-9"),
@@ -136,8 +139,7 @@ ENTITIES: Final = {
             _LINK_OPTIONS, changeable=("filter", "filter-type", "subject"),
             delete_options=(
                 ValueDeclaration(
-                    "connection", _T.TEXT, "of a client's link: its connection",
-                    longest=LONGEST_NAME,
+                    "connection", _T.TEXT, "only those on this connection", longest=LONGEST_NAME,
                 ),
             ),
             is_open=True,
@@ -163,7 +165,7 @@ ENTITIES: Final = {
                 ),
                 _ARGUMENTS,
             ),
-            delete_options=(_IF_UNUSED,), is_open=True,
+            delete_options=(_IF_UNBOUND,), is_open=True,
         ),
         EntityDeclaration(
             "exchange-binding", "bindings from exchanges", "exchange-bindings",
@@ -220,6 +222,22 @@ ENTITIES: Final = {
                 "since-ms number, age-ms number"
             ),
             is_open=True,
+        ),
+        EntityDeclaration(
+            "virtual-host", "virtual hosts, including `/`", "virtual-hosts",
+            attributes_of(
+                "name text, type text, virtual-host text, configured boolean, domains texts, "
+                "nodes number, max-nodes number?, exchanges number, connections number, "
+                "max-connections number?, messages number, bytes number"
+            ),
+        ),
+        EntityDeclaration(
+            "transaction", "open local transactions of clients", "transactions",
+            attributes_of(
+                "name text, type text, state text, reason text, connection text, principal text, "
+                "virtual-host text, protocol text, postings number, outcomes number, "
+                "waiting number, bytes number, nodes texts, idle-ms number, timeout-ms number"
+            ),
         ),
         EntityDeclaration(
             "hold", "holds of outgoing messages", "holds",

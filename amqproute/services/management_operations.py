@@ -50,6 +50,10 @@ class OperationDeclaration:
         method: of HTTP.
         path: in the HTTP API, below ``/api/v1``; ``{name}`` is the subject. Empty: that of the
             entity type.
+        subject_path: its place with a subject, if `path` is that without one.
+        is_monitoring: whether it may be read without a log-in from the networks of
+            ``management.metrics-networks``, and answers over HTTP with the status 503 if its
+            ``state`` is neither ok nor warning.
     """
 
     name: str
@@ -64,6 +68,8 @@ class OperationDeclaration:
     refusals: Sequence[int] = ()
     method: str = "POST"
     path: str = ""
+    subject_path: str = ""
+    is_monitoring: bool = False
 
 
 NODE_KINDS: Final = ("queue", "topic")
@@ -79,6 +85,9 @@ LONGEST_SELECTOR: Final = 65536
 IF_VERSION: Final = "if-version"
 """The parameter of operations on what has a version; If-Match over HTTP."""
 _DRY_RUN: Final = ValueDeclaration("dry-run", _T.BOOLEAN, "only count")
+_ONLY_COUNT: Final = ValueDeclaration(
+    "dry-run", _T.BOOLEAN, "only print the number of messages to delete"
+)
 _CURSOR: Final = ValueDeclaration(
     "cursor", _T.TEXT, "from the answer to an earlier request, which this one continues",
     longest=4096,
@@ -160,7 +169,8 @@ OPERATIONS: Final = {
         ),
         OperationDeclaration(
             "PURGE", "deletes the messages on a queue or relay queue", _R.NODES, NODE_KINDS,
-            subject="the queue", parameters=(_DRY_RUN,), answers=attributes_of("messages number"),
+            subject="the queue", parameters=(_ONLY_COUNT,),
+            answers=attributes_of("messages number"),
             refusals=(404, 409),
         ),
         OperationDeclaration(
@@ -198,6 +208,19 @@ OPERATIONS: Final = {
             "FORGET", "drops the cached DNS answers for a domain", _R.RELAY_QUEUE, changes=False,
             subject="the domain, or an address there", parameters=_NOTHING,
             answers=attributes_of("hop text"), path="dns/{name}/forget",
+        ),
+        OperationDeclaration(
+            "TEST-PEER", "tests the connection to a peer, step by step", _R.RELAY_QUEUE,
+            subject="the domain, or an address there",
+            parameters=(
+                ValueDeclaration(
+                    "size", _T.NUMBER, "octets of the rehearsed message", least=0, most=1 << 40
+                ),
+            ),
+            answers=attributes_of(
+                "domain text, address text, probe text, code text, steps maps"
+            ),
+            refusals=(409,), path="peers/{name}/test",
         ),
         OperationDeclaration(
             "LIST-MESSAGES", "lists messages", _R.LISTED_QUEUES, changes=False,
@@ -283,7 +306,7 @@ OPERATIONS: Final = {
             subject="the connection",
             parameters=(
                 ValueDeclaration(
-                    "reason", _T.TEXT, "words for the client", shortest=1, longest=200
+                    "reason", _T.TEXT, "a reason for the client", shortest=1, longest=200
                 ),
             ),
             answers=attributes_of("name text, connections number"), refusals=(404,),
@@ -319,7 +342,7 @@ OPERATIONS: Final = {
                 ),
             ),
             answers=attributes_of("state text, checks maps"), refusals=(404,), method="GET",
-            path="checks",
+            path="health", subject_path="health/{name}", is_monitoring=True,
         ),
         OperationDeclaration(
             "COMMIT-BRANCH", "commits a prepared branch", _R.NONE, subject="the branch",

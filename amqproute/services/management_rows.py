@@ -17,7 +17,7 @@ from amqproute.services.exchange_entity import argument_text, policy_names, term
 from amqproute.services.node_changes import NodeChanges
 from amqproute.values import RELAY_PREFIX
 
-__all__ = ["AGES_MINUTES", "ManagementRows", "Row", "Rows", "virtual_host_of_queue"]
+__all__ = ["AGES_MINUTES", "ManagementRows", "Row", "Rows", "octets_on", "virtual_host_of_queue"]
 
 AGES_MINUTES: Final = (5, 10, 20, 40, 80, 160, 320, 640, 1280)
 """Upper ends of the classes of age of a `shapes` row; the last class has none."""
@@ -31,6 +31,11 @@ def virtual_host_of_queue(name: str) -> str | None:
     if name.startswith(RELAY_PREFIX):
         return None
     return host_label(host_of(name.removeprefix(SUBSCRIPTION_PREFIX)))
+
+
+def octets_on(queue: Queue) -> int:
+    """Return the octets of the messages on a queue, wherever they are."""
+    return queue.resident_bytes + queue.paged_bytes + queue.filed_bytes
 
 
 class ManagementRows:
@@ -294,7 +299,7 @@ class ManagementRows:
             "deferred": queue.deferred,
             "consumers": queue.consumers,
             "resident": queue.resident,
-            "bytes": queue.resident_bytes + queue.paged_bytes + queue.filed_bytes,
+            "bytes": octets_on(queue),
             "oldest-age-ms": None if oldest is None else max(0, self._now_ms() - oldest),
             "enqueued": tally.enqueued,
             "dequeued": tally.dequeued,

@@ -105,10 +105,10 @@ def _lines() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for each in OPERATIONS.values():
         noted = "yes" if each.changes else "no"
-        yield (
-            f"| `{each.name}` | {each.does} | {each.right.value} | {noted} | "
-            f"`{each.method} {http_path(each)}` |"
-        )
+        places = f"`{each.method} {http_path(each)}`"
+        if each.subject_path:
+            places += f", `{each.method} /api/v1/{each.subject_path}`"
+        yield f"| `{each.name}` | {each.does} | {each.right.value} | {noted} | {places} |"
     yield "\n## Parameters\n"
     yield "The application property `name` is the subject; parameters are entries of the body.\n"
     for each in OPERATIONS.values():
@@ -126,10 +126,12 @@ def _lines() -> Iterator[str]:
     for entity in ENTITIES.values():
         yield f"### {entity.name}\n"
         if entity.options:
-            more = "; and the settings of nodes in the configuration" * (entity.is_open)
-            more = more if entity.name in NODE_KINDS else ""
-            names = ", ".join(f"`{value.name}`" for value in entity.options)
-            yield f"Options: {names}{more}.\n"
+            yield "| option | values | meaning |"
+            yield "|---|---|---|"
+            for value in entity.options:
+                needed = "; required" if value.is_required else ""
+                yield f"| `{value.name}` | {value.words}{needed} | {value.does} |"
+            yield ""
         names = ", ".join(f"`{value.name}`" for value in entity.attributes)
         yield f"Attributes: {names}{', and others' if entity.is_open else ''}.\n"
 

@@ -22,6 +22,12 @@ class ValueType(Enum):
     TEXT = "text"
     NUMBER = "number"
     FRACTION = "fraction"
+    DURATION = "duration"
+    """Seconds, or a text with a unit."""
+
+    SIZE = "size"
+    """Octets, or a text with a unit."""
+
     BOOLEAN = "boolean"
     TEXTS = "texts"
     NUMBERS = "numbers"
@@ -34,6 +40,8 @@ _SCHEMAS: Final[Mapping[ValueType, Mapping[str, object]]] = {
     ValueType.TEXT: {"type": "string"},
     ValueType.NUMBER: {"type": "integer"},
     ValueType.FRACTION: {"type": "number"},
+    ValueType.DURATION: {"type": ["number", "string"]},
+    ValueType.SIZE: {"type": ["integer", "string"]},
     ValueType.BOOLEAN: {"type": "boolean"},
     ValueType.TEXTS: {"type": "array", "items": {"type": "string"}},
     ValueType.NUMBERS: {"type": "array", "items": {"type": "integer"}},
@@ -45,6 +53,8 @@ _WORDS: Final = {
     ValueType.TEXT: "a text",
     ValueType.NUMBER: "a number",
     ValueType.FRACTION: "a number",
+    ValueType.DURATION: "a number of seconds, or a text as in 30s or 2h",
+    ValueType.SIZE: "a number of octets, or a text as in 8MiB",
     ValueType.BOOLEAN: "true or false",
     ValueType.TEXTS: "a list of texts",
     ValueType.NUMBERS: "a list of numbers",
@@ -128,7 +138,8 @@ class ValueDeclaration:
         if self.shortest:
             found["minLength"] = self.shortest
         if self.is_nullable and "type" in found:
-            found["type"] = [found["type"], "null"]
+            kinds = found["type"]
+            found["type"] = [*(kinds if isinstance(kinds, list) else [kinds]), "null"]
         if self.does:
             found["description"] = self.does
         return found
@@ -143,7 +154,11 @@ def _has_type(value: object, wanted: ValueType) -> bool:
         return isinstance(value, bool)
     if wanted is ValueType.NUMBER:
         return isinstance(value, int) and not isinstance(value, bool)
-    if wanted is ValueType.FRACTION:
+    if wanted in (ValueType.DURATION, ValueType.SIZE) and isinstance(value, str):
+        return True
+    if wanted is ValueType.SIZE:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if wanted in (ValueType.FRACTION, ValueType.DURATION):
         return isinstance(value, int | float) and not isinstance(value, bool)
     if wanted is ValueType.MAP:
         return isinstance(value, Mapping)

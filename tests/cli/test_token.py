@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.command_error import CommandError
+from amqproute.cli.commands import operation_command
 from amqproute.cli.commands import token as command
+from amqproute.cli.main import amqproute as program
 from amqproute.services.management_table import OPERATIONS
 from amqproute.services.value_declaration import first_fault
 
@@ -28,6 +30,7 @@ class TokenTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.asked: list[tuple[str, str, Mapping[str, object]]] = []
         self.patch(command, "carry_out", self.carry_out)
+        self.patch(operation_command, "carry_out", self.carry_out)
         self.patch(command, "entities", lambda access, kind: [ROW])
 
     def carry_out(
@@ -41,7 +44,9 @@ class TokenTests(SynchronousTestCase):
 
     def run_command(self, *words: str) -> Any:
         """Run a command."""
-        return CliRunner().invoke(command.token, words, catch_exceptions=False)
+        return CliRunner().invoke(
+            program, ["token", *words], catch_exceptions=False, standalone_mode=False
+        )
 
     def test_create(self) -> None:
         """The token alone is on standard output, to be put into a variable."""

@@ -155,6 +155,10 @@ OBSERVED: Final[dict[str, Probe]] = {
         app.config.management.metrics_named,
     ),
     "management.pipeline": lambda app: app.dashboard.has_reports,  # type: ignore[union-attr]
+    "management.rabbitmq": lambda app: (  # asked at each request
+        app.config.management.rabbitmq_api,
+        app.config.management.rabbitmq_metrics,
+    ),
     "virtual-hosts.access": lambda app: app.access.rules,
     "virtual-hosts.nodes": node_terms,
     "virtual-hosts": lambda app: (
@@ -275,6 +279,7 @@ CHANGED: Final[dict[str, Any]] = {
     "users.issuers.user-claim": "email", "users.issuers.group-claims": ["b"],
     "users.issuers.group-prefix": "b:", "users.issuers.scope": "b",
     "users.token-passwords": True,
+    "management.rabbitmq-api": True, "management.rabbitmq-metrics": True,
     "log.format": "json", "log.level": "warn", "shutdown-timeout": 7,
     **{
         f"{holder}.{key}": value

@@ -16,7 +16,6 @@ from amqproute.http.http_messages import ClientFacts
 from amqproute.http.site import SiteTerms
 from amqproute.metrics.metrics_service import ScrapeAnswer, TooManyScrapes
 from amqproute.metrics.snapshot import MetricsScope
-from amqproute.services.health_checks import CheckResult, CheckState
 from amqproute.services.health_rules import BrokerFacts
 from amqproute.values import Principal
 from tests.daemon.test_health_probes import Sources
@@ -47,20 +46,6 @@ class Metrics:
         return answer
 
 
-class Probes:
-    """Results that the test chooses."""
-
-    def __init__(self) -> None:
-        self.states = {"clock": CheckState.OK, "disk": CheckState.OK}
-        self.within: float | None = None
-
-    async def check(self, name: str = "", within: float | None = None) -> list[CheckResult]:
-        """See `HealthProbes.check`."""
-        self.within = within
-        names = [name] if name else list(self.states)
-        return [CheckResult(each, self.states[each], "words") for each in names]
-
-
 class MonitoringTests(SynchronousTestCase):
     """The resources."""
 
@@ -68,7 +53,7 @@ class MonitoringTests(SynchronousTestCase):
         self.web = Web(Path(self.mktemp()), terms=SiteTerms(1000.0))
         self.web.directory.mkdir()
         self.addCleanup(self.web.close)
-        self.metrics, self.probes = Metrics(), Probes()
+        self.metrics = Metrics()
         self.sources = Sources()
         self.networks = ["10.1.0.0/16", "2001:db8::/32"]
 
@@ -77,7 +62,6 @@ class MonitoringTests(SynchronousTestCase):
 
         Monitoring(
             self.metrics,  # type: ignore[arg-type]
-            self.probes,  # type: ignore[arg-type]
             Readiness(self.sources),
             MonitoringAccess(lambda: self.networks, allows),
         ).mount(self.web.site)
@@ -92,8 +76,8 @@ class MonitoringTests(SynchronousTestCase):
         return self.web.ask("GET", path, headers, client=client)
 
     def test_who_may(self) -> None:
-        """Metrics and checks are for listed networks and for who has the right, and no others."""
-        for path in ("/metrics", "/metrics/detailed", "/api/v1/health", "/api/v1/health/clock"):
+        """Metrics are for listed networks and for who has the right, and no others."""
+        for path in ("/metrics", "/metrics/detailed"):
             for client, headers, status in (
                 (MONITOR, {}, 200),
                 (SIX, {}, 200),
@@ -112,9 +96,6 @@ class MonitoringTests(SynchronousTestCase):
         for user, scope, path, status in (
             ("ann", ["read"], "/metrics", 200),
             ("ann", ["METRICS"], "/metrics", 200),
-            ("ann", ["METRICS"], "/api/v1/health", 403),
-            ("ann", ["HEALTH:clock"], "/api/v1/health/clock", 200),
-            ("ann", ["HEALTH:clock"], "/api/v1/health/disk", 403),
             ("ann", ["PURGE"], "/metrics", 403),
             ("bob", ["all"], "/metrics", 403),
         ):
@@ -157,23 +138,3 @@ class MonitoringTests(SynchronousTestCase):
         self.assertEqual(self.get("/readyz?verbose", STRANGER).status, 401)
         answer = self.get("/readyz?verbose")
         self.assertEqual((answer.status, answer.json()["reasons"]), (503, ["disk: full"]))
-
-    def test_health(self) -> None:
-        """A check that has failed, or could not be made, answers 503; a warning does not."""
-        for state, status in (
-            (CheckState.OK, 200), (CheckState.WARNING, 200),
-            (CheckState.FAILED, 503), (CheckState.UNKNOWN, 503),
-        ):  # fmt: skip
-            self.probes.states["disk"] = state
-            one, everything = self.get("/api/v1/health/disk"), self.get("/api/v1/health")
-            self.assertEqual((one.status, everything.status), (status, status))
-            self.assertEqual(one.json()["state"], state.value)
-            self.assertEqual(everything.json()["state"], state.value)
-            self.assertEqual(len(everything.json()["checks"]), 2)
-            self.assertEqual(self.get("/api/v1/health/clock").status, 200)
-        self.assertEqual(self.get("/api/v1/health/nonsense").status, 404)
-        self.get("/api/v1/health/clock?within=86400")
-        self.assertEqual(self.probes.within, 86400.0)
-        for wrong in ("x", "-1", "nan", "1e12"):
-            answer = self.get(f"/api/v1/health/clock?within={wrong}")
-            self.assertEqual((answer.status, answer.json()["field"]), (400, "within"))

@@ -102,7 +102,9 @@ class SampleSource:
     ) -> Deferred[Answer]:
         """See `ManagementSource`."""
         self.asked.append((operation, kind, name, dict(body or {})))
-        return succeed(self._answers.get(operation, Answer(404, "there is nothing", {})))
+        tested = Answer(200, "messages cannot go there", {"code": "tls.expired", "steps": steps()})
+        known = {"TEST-PEER": tested, **self._answers}
+        return succeed(known.get(operation, Answer(404, "there is nothing", {})))
 
 
 class SampleView:

@@ -14,29 +14,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 
 from amqproute.dashboard.browser_log_ins import BrowserLogIns
-from amqproute.dashboard.dashboard_site import DashboardSite, PeerTestResult
-from amqproute.dashboard.management_source import ManagementSource
+from amqproute.dashboard.dashboard_site import DashboardSite
 from amqproute.http.http_listener import HttpListener
 from amqproute.http.requester import Requester
 from amqproute.http.site import FORM, SiteTerms
-from tests.dashboard.samples import BROKERS, SampleSource, SampleView, ordinary, steps
+from tests.dashboard.samples import BROKERS, SampleSource, SampleView, ordinary
 from tests.http.rig import Answer, Web
-
-
-class SampleTester:
-    """Tests of connections that fail."""
-
-    def __init__(self) -> None:
-        self.tested: list[str] = []
-
-    def test(self, source: ManagementSource, to: str) -> Deferred[PeerTestResult]:
-        """See `PeerTester`."""
-        self.tested.append(to)
-        return succeed(PeerTestResult(False, "Messages cannot go there.", steps()))
 
 
 class Pages:
@@ -60,7 +46,6 @@ class Pages:
         self.web = Web(directory, SiteTerms(requests_per_second=100_000.0))
         self.source = source
         self.view = view
-        self.tester = SampleTester()
         self.asked_for: list[Requester] = []
         self.cookie = self.csrf = ""
         site = DashboardSite(
@@ -68,7 +53,6 @@ class Pages:
             view,
             self._source_of,
             BrowserLogIns(self.web.login),
-            self.tester,
         )
         site.mount(self.web.site)
 

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.dashboard.management_source import Answer
 from amqproute.dashboard.shown_pages import MOST_SHOWN
 from amqproute.dashboard.status_memory import STATUS_SECONDS
+from amqproute.http.site import SiteTerms
 from tests.dashboard.samples import SampleSource, on_fire, ordinary
 from tests.dashboard.site_rig import Pages
 from tests.http.rig import HttpConnection, encode
@@ -285,5 +286,55 @@ class ActionTests(SiteCase):
     def test_peer_test(self) -> None:
         """The test of a connection shows its steps at once."""
         answer = self.pages.post("/ui/act", [("action", "peer-test"), ("to", "beta.example")])
-        self.assertEqual(self.pages.tester.tested, ["beta.example"])
+        self.assertEqual(self.done(), [("TEST-PEER", "", "beta.example", {})])
+        self.assertIn(b"Messages cannot go there.", answer.body)
         self.assertIn(b"has to renew it", answer.body)
+
+
+class ProblemTests(SiteCase):
+    """Refusals of the site itself."""
+
+    BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
+
+    def test_browser(self) -> None:
+        """A browser gets a page, with the status; programs get JSON."""
+        for accept, content_type in (
+            (self.BROWSER, "text/html; charset=utf-8"),
+            ("text/html;q=0.5", "text/html; charset=utf-8"),
+            ("*/*", "application/problem+json"),
+            ("", "application/problem+json"),
+            ("text/*", "application/problem+json"),
+            ("application/json", "application/problem+json"),
+            ("text/html, application/json", "application/problem+json"),
+            ("text/html;q=0.2, application/problem+json;q=0.9", "application/problem+json"),
+            ("text/html;q=0", "application/problem+json"),
+        ):
+            answer = self.pages.get("/nowhere", Accept=accept)
+            self.assertEqual(answer.status, 404, accept)
+            self.assertEqual(answer.headers["Content-Type"], content_type, accept)
+        page = self.pages.get("/nowhere", Accept=self.BROWSER)
+        self.assertIn(b"<h1>Not Found</h1>", page.body)
+        self.assertIn(b"There is no such resource", page.body)
+        self.assertIn("Accept", page.headers["Vary"])
+        self.assertIn("default-src 'self'", page.headers["Content-Security-Policy"])
+
+    def test_other_site(self) -> None:
+        """A change asked for by another site is refused with a page, and is not made."""
+        asked = {"Accept": self.BROWSER, "Sec-Fetch-Site": "cross-site"}
+        answer = self.pages.post("/ui/act", [("action", "drain"), ("confirmed", "yes")], **asked)
+        self.assertEqual(answer.status, 403)
+        self.assertIn(b"A page of another site has asked for this change.", answer.body)
+
+    def test_too_many(self) -> None:
+        """Too many requests: the page keeps the header that says when to come back."""
+        self.pages.web.site.adopt(SiteTerms(requests_per_second=1.0))
+        answers = [self.pages.get("/nowhere", Accept=self.BROWSER) for _ in range(3)]
+        last = answers[-1]
+        self.assertEqual((last.status, last.headers["Retry-After"]), (429, "2"))
+        self.assertIn(b"<h1>Too Many Requests</h1>", last.body)
+
+    def test_hostile_words(self) -> None:
+        """What a refusal quotes is text."""
+        self.pages.log_in()
+        answer = self.pages.get("/api/v1/session?<script>=1", Accept=self.BROWSER)
+        self.assertNotIn(b"<script>", answer.body)

@@ -315,6 +315,30 @@ class PostingTests(TransactionCase):
         self.assertEqual(consumer.run().bodies(), [b"1"])
         self.assertEqual(consumer.run(1000).bodies(), [])
 
+    def test_row(self) -> None:
+        """An operator sees what a transaction holds, for how long, and that it is doomed."""
+        self.post(self.txn_id, b"1")
+        self.client.publish(self.number(), message(b"2"), 0, state=within(self.txn_id))
+        self.client.run(2)
+        (connection,) = self.house.shared.connections
+        (row,) = connection.transaction_rows()
+        self.assertEqual(
+            {key: row[key] for key in ("name", "state", "postings", "outcomes", "nodes")},
+            {
+                "name": self.txn_id.hex(),
+                "state": "open",
+                "postings": 2,
+                "outcomes": 0,
+                "nodes": ["q"],
+            },
+        )
+        self.assertEqual(row["bytes"], len(message(b"1")) + len(message(b"2")))
+        self.assertEqual((row["principal"], row["protocol"]), ("anonymous", "AMQP 1.0"))
+        self.assertEqual((row["idle-ms"], row["timeout-ms"]), (2000, 120_000))
+        self.client.all(spec.Disposition)
+        self.commit(self.txn_id)
+        self.assertEqual(list(connection.transaction_rows()), [])
+
     def test_mixed(self) -> None:
         """X-01, X-02, K-11: one link carries both; no session is fixed to a mode."""
         consumer = self.consumer()

@@ -100,6 +100,10 @@ class AgreementTests(DoorsCase):
         for operation, entity in forms():
             if operation.name in ("QUERY", "CREATE", "CREATE-TOKEN", "DRAIN", "DRAIN-END"):
                 continue  # which succeed: see below
+            if operation.name == "TEST-PEER":
+                continue  # which asks the DNS: see test_further_resources
+            if operation.is_monitoring and not operation.subject:
+                continue  # which asks the DNS as well
             for name in ("nothing-of-this-name", "7"):
                 amqp, http = await self.both(operation, entity, name if operation.subject else "")
                 self.assertAgree(amqp, http, (operation.name, entity and entity.name, name))
@@ -159,7 +163,7 @@ class AgreementTests(DoorsCase):
             declared = {each.name: each for each in entity.attributes}
             for row in listed.json()["items"]:
                 seen.add(kind)
-                if row["name"] == "answers" or kind == "journal":
+                if row["name"] == "answers" or kind in ("journal", "virtual-host"):
                     continue  # they change with each reply
                 amqp, http = await self.both(OPERATIONS["READ"], entity, row["name"])
                 self.assertAgree(amqp, http, (kind, row["name"]))

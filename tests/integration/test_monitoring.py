@@ -339,7 +339,7 @@ class HealthTests(MonitoredCase):
         self.assertEqual(failed, {"certificates", "destinations"})
         status, body = self.get("/api/v1/health")
         self.assertEqual((status, body["state"]), (503, "failed"))
-        self.assertEqual(self.get("/api/v1/health/certificates?within=86400")[0], 200)
+        self.assertEqual(self.get("/api/v1/health/certificates?within-seconds=86400")[0], 200)
         self.assertEqual(command(alpha, "health").returncode, 1)
         self.assertEqual(command(alpha, "health", "certificates", "--within", "1d").returncode, 0)
         self.assertEqual(command(alpha, "health", "nonsense").returncode, 1)

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue_counters import QueueCounters
 from amqproute.metrics.exposition import expose
-from amqproute.metrics.families import FAMILIES, OTHER
+from amqproute.metrics.families import FAMILIES, OTHER, MetricKind
 from amqproute.metrics.metrics_service import (
     MOST_SCRAPES,
     MOST_SELECTED,
@@ -24,6 +24,7 @@ from amqproute.metrics.metrics_service import (
 )
 from amqproute.metrics.node_metrics import NodeMetrics
 from amqproute.metrics.peer_metrics import STATES, PeerMetrics
+from amqproute.metrics.rabbitmq_aliases import ALIASES
 from amqproute.metrics.snapshot import (
     SLICE_SECONDS,
     MetricsScope,
@@ -237,7 +238,8 @@ class ScrapeTests(MetricsCase):
         """Ten thousand nodes are collected in slices, between which others have their turns."""
         for number in range(MANY):
             self.alpha.broker.make_internal(f"made-{number}", QueueLimits())
-        self.alpha.broker.nodes.update(self.alpha.broker.internal)
+        for name, queue in self.alpha.broker.internal.items():
+            self.alpha.broker.nodes[name] = queue
         passed = [0.0]
 
         def seconds() -> float:
@@ -354,3 +356,50 @@ class ScrapeTests(MetricsCase):
                 each for each in parse(text.decode()) if each.name == "amqproute_node_messages"
             ]
             self.assertEqual(found.samples[0].labels["node"], evil)
+
+
+class AliasTests(MetricsCase):
+    """Totals under RabbitMQ's names."""
+
+    def test_names(self) -> None:
+        """Each is made of families that exist; names are unique, and not those of our own."""
+        names = [alias.name for alias in ALIASES]
+        self.assertEqual(len(names), len({*names}))
+        for alias in ALIASES:
+            self.assertTrue(alias.name.startswith("rabbitmq_"))
+            for part in (*alias.adds, *alias.subtracts):
+                family = FAMILIES[f"amqproute_{part}"]
+                self.assertEqual(family.kind is MetricKind.COUNTER, alias.is_counter, alias.name)
+                self.assertEqual(bool(alias.label), family.labels == ("reason",), alias.name)
+
+    def test_values(self) -> None:
+        """All samples of a family are added up; what is not in the snapshot is left out."""
+        snapshot = MetricsSnapshot()
+        for node_name, messages, acquired in (("q", 7, 3), (OTHER, 5, 1)):
+            snapshot.add("amqproute_node_messages", messages, "/", node_name)
+            snapshot.add("amqproute_node_acquired_messages", acquired, "/", node_name)
+            snapshot.add("amqproute_node_enqueued_messages", 10 * messages, "/", node_name)
+        snapshot.add("amqproute_transfers_relayed", 4)
+        snapshot.add("amqproute_publishing_stopped", 1, "disk")
+        snapshot.add("amqproute_publishing_stopped", 0, "memory")
+        for accept, parse in (("", plain_text), ("application/openmetrics-text", open_metrics)):
+            text = expose(snapshot, accept, "broker1")[1].decode()
+            samples = {
+                sample.name: sample.value for family in parse(text) for sample in family.samples
+            }
+            self.assertEqual(samples["rabbitmq_queue_messages"], 12)
+            self.assertEqual(samples["rabbitmq_queue_messages_ready"], 8)
+            self.assertEqual(samples["rabbitmq_queue_messages_unacked"], 4)
+            self.assertEqual(samples["rabbitmq_global_messages_received_total"], 124)
+            self.assertEqual(samples["rabbitmq_alarms_free_disk_space_watermark"], 1)
+            self.assertEqual(samples["rabbitmq_alarms_memory_used_watermark"], 0)
+            self.assertNotIn("rabbitmq_connections", samples)
+            self.assertIn("rabbitmq_process_open_fds", samples)
+            self.assertIn('rabbitmq_cluster="broker1"', text)
+
+    def test_off(self) -> None:
+        """Without the setting, and in a detailed answer, there are none."""
+        for scope, name in ((MetricsScope(), ""), (MetricsScope(True), "broker1")):
+            snapshot = MetricsSnapshot(scope)
+            snapshot.add("amqproute_channels", 1)
+            self.assertNotIn("rabbitmq", expose(snapshot, "", name)[1].decode())

@@ -18,12 +18,16 @@ from amqproute.cli.commands.common_options import (
 )
 from amqproute.cli.commands.management_request import (
     ask,
-    carry_out,
     entities,
     in_touch,
     query,
 )
 from amqproute.cli.commands.message_options import age
+from amqproute.cli.commands.operation_command import (
+    OperationCommand,
+    Outcome,
+    operation_command,
+)
 from amqproute.cli.message_text import Facts
 from amqproute.plurals import counted
 
@@ -128,19 +132,22 @@ def show(name: str, access: AccessOptions, as_json: bool) -> None:
         )
 
 
-@connection.command("close")
-@click.argument("name")
-@click.option("--reason", metavar="TEXT", help="A reason for the client.")
-@access_options
-def close_connection(name: str, reason: str | None, access: AccessOptions) -> None:
-    """Close the connection NAME.
+connection.add_command(
+    operation_command(
+        "close",
+        OperationCommand(
+            "CLOSE-CONNECTION",
+            "connection",
+            """Close the connection NAME.
 
-    A client of AMQP 1.0 gets `amqp:connection:forced`, one of 0-9-1 gets connection.close with
-    320. Messages that it holds are available again. It may connect again.
-    """
-    given = {} if reason is None else {"reason": reason}
-    carry_out(access, "CLOSE-CONNECTION", "connection", name, given)
-    click.echo(f"{name}: closed")
+            A client of AMQP 1.0 gets `amqp:connection:forced`, one of 0-9-1 gets connection.close
+            with 320. Messages that it holds are available again. It may connect again.
+            """,
+            lambda outcome: f"{outcome.name}: closed",
+            has_json=False,
+        ),
+    )
+)
 
 
 @click.group()
@@ -185,34 +192,32 @@ def links(
     )
 
 
-@link.command("close")
-@click.argument("name")
-@click.option("--connection", "on", metavar="CONNECTION", help="Only those on this connection.")
-@list_vhost_option
-@access_options
-def close(
-    name: str,
-    on: str | None,
-    vhost: str | None,
-    access: AccessOptions,
-) -> None:
-    """Detach the links of clients with the name NAME, or delete the binding NAME.
+def _detached(outcome: Outcome) -> str:
+    count = outcome.facts.get("links")
+    if count is None:
+        return f"{outcome.name}: deleted"
+    return f"{outcome.name}: {counted(count, 'link is', 'links are')} detached"
 
-    A client of AMQP 1.0 gets `amqp:link:detach-forced` and may attach again. A consumer of AMQP
-    0-9-1, whose name is its tag, is cancelled: its client gets basic.cancel if it knows that. A
-    channel ends with its connection only: amqproute connection close. Where several virtual hosts
-    have links of the name, --vhost or --connection is needed.
-    """
-    given = {} if on is None else {"connection": on}
-    if vhost is not None:
-        given["virtual-host"] = vhost
-    facts = carry_out(access, "DELETE", "link", name, given)
-    count = facts.get("links")
-    click.echo(
-        f"{name}: deleted"
-        if count is None
-        else f"{name}: {counted(count, 'link is', 'links are')} detached"
+
+link.add_command(
+    operation_command(
+        "close",
+        OperationCommand(
+            "DELETE",
+            "link",
+            """Detach the links of clients with the name NAME, or delete the binding NAME.
+
+            A client of AMQP 1.0 gets `amqp:link:detach-forced` and may attach again. A consumer of
+            AMQP 0-9-1, whose name is its tag, is cancelled: its client gets basic.cancel if it
+            knows that. A channel ends with its connection only: amqproute connection close. Where
+            several virtual hosts have links of the name, --vhost or --connection is needed.
+            """,
+            _detached,
+            vhost="parameter",
+            has_json=False,
+        ),
     )
+)
 
 
 def _within(row: Facts, key: str) -> str | None:

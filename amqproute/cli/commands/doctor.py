@@ -19,10 +19,10 @@ from amqproute.cli.commands.check import Examination, examine
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.consult import consult
 from amqproute.cli.commands.health import health_of
-from amqproute.cli.commands.peer_test import cure_of
 from amqproute.cli.message_text import Facts
 from amqproute.config import Config
 from amqproute.config.loader import find
+from amqproute.daemon.peer_cures import cure_of
 from amqproute.daemon.peer_test import FAILED, PeerTest
 from amqproute.errors import AmqprouteError, InvalidField
 from amqproute.net.reactor import IReactor

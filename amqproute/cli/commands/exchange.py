@@ -18,6 +18,11 @@ from amqproute.cli.commands.common_options import (
     vhost_option,
 )
 from amqproute.cli.commands.management_request import carry_out, entities, entity
+from amqproute.cli.commands.operation_command import (
+    OperationCommand,
+    Outcome,
+    operation_command,
+)
 from amqproute.cli.commands.policy import with_sources
 from amqproute.cli.message_text import Facts
 from amqproute.plurals import counted
@@ -131,25 +136,25 @@ def declare(
     _print(facts, as_json, f"{name}: there is a {kind} exchange")
 
 
-@exchange.command("delete")
-@click.argument("name", type=NODE_NAME)
-@vhost_option
-@click.option("--if-unused", is_flag=True, help="Refuse while it has bindings.")
-@access_options
-@json_option
-def delete(
-    name: str,
-    if_unused: bool,
-    access: AccessOptions,
-    as_json: bool,
-) -> None:
-    """Delete the exchange NAME with its bindings."""
-    given = {"if-unused": True} if if_unused else {}
-    facts = carry_out(access, "DELETE", "exchange", name, given)
-    words = f"{name}: deleted with {counted(facts.get('bindings', 0), 'binding')}"
-    for other in facts.get("exchanges") or ():
+def _deleted(outcome: Outcome) -> str:
+    words = f"{outcome.name}: deleted with {counted(outcome.facts.get('bindings', 0), 'binding')}"
+    for other in outcome.facts.get("exchanges") or ():
         words += f"; {other} went with its last binding"
-    _print(facts, as_json, words)
+    return words
+
+
+exchange.add_command(
+    operation_command(
+        "delete",
+        OperationCommand(
+            "DELETE",
+            "exchange",
+            "Delete the exchange NAME with its bindings.",
+            _deleted,
+            vhost="names",
+        ),
+    )
+)
 
 
 class _BindingOptions(TypedDict):

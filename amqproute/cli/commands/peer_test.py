@@ -14,15 +14,16 @@ import click
 
 from amqproute.address import parse
 from amqproute.cli import render, runner
-from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError, next_step_for
+from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
 from amqproute.cli.commands.consult import consult
 from amqproute.config.loader import find, load
-from amqproute.daemon.peer_cures import remedy_of
-from amqproute.daemon.peer_test import FAILED, OK, PeerTest, PeerTestStep
+from amqproute.daemon.peer_cures import cure_of
+from amqproute.daemon.peer_test import OK, PeerTest, PeerTestStep
+from amqproute.daemon.peer_tester import result_of
 from amqproute.errors import InvalidField
 from amqproute.net.reactor import IReactor
 
-__all__ = ["cure_of", "go"]
+__all__ = ["go"]
 
 
 def go(domain: str, size: int, config: Path | None, as_json: bool) -> int:
@@ -63,17 +64,8 @@ def go(domain: str, size: int, config: Path | None, as_json: bool) -> int:
         return walk
 
     walk = runner.run(work)
-    bad = [step for step in walk.steps if step.state == FAILED]
     if as_json:
-        render.json_text(
-            {
-                "domain": address.domain,
-                "address": domain,
-                "probe": probe,
-                "code": "ok" if walk.is_good else (bad[-1].code if bad else "peer.no-place"),
-                "steps": [{**step.facts(), "next": cure_of(step, walk)} for step in walk.steps],
-            }
-        )
+        render.json_text(result_of(walk, domain))
         return DONE if walk.is_good else NEGATIVE
     if walk.is_good:
         click.echo("ok: messages can go there")
@@ -104,10 +96,3 @@ def _print_step(step: PeerTestStep, cure: str | None) -> None:
         click.echo(f"                     {render.printable(detail)}")
     if cure:
         click.echo(f"                     next: {cure}")
-
-
-def cure_of(step: PeerTestStep, walk: PeerTest) -> str | None:
-    """Return the remedy for a step; None if it needs none or none is known."""
-    if step.code == OK:
-        return None
-    return remedy_of(step, walk) or next_step_for(step.code)

@@ -23,6 +23,11 @@ from amqproute.cli.commands.common_options import (
 )
 from amqproute.cli.commands.management_request import carry_out, entities, entity, go_through
 from amqproute.cli.commands.message_options import age, message_rows, message_table
+from amqproute.cli.commands.operation_command import (
+    OperationCommand,
+    Outcome,
+    operation_command,
+)
 from amqproute.cli.commands.policy import with_sources
 from amqproute.cli.message_text import Facts
 from amqproute.plurals import counted
@@ -201,43 +206,16 @@ def update(
     _print(facts, as_json, f"{name}: changed")
 
 
-@queue.command("rename")
-@click.argument("name", type=NODE_NAME)
-@vhost_option
-@click.argument("new_name", type=NODE_NAME, metavar="NEW-NAME")
-@access_options
-@json_option
-def rename(
-    name: str,
-    new_name: str,
-    access: AccessOptions,
-    as_json: bool,
-) -> None:
-    """Rename NAME. Its messages stay, and its links keep working."""
-    facts = carry_out(access, "RENAME", "queue", name, {"new-name": new_name})
-    _print(facts, as_json, f"{name}: is {new_name} now")
+def _renamed(outcome: Outcome) -> str:
+    return f"{outcome.name}: is {outcome.asked['new-name']} now"
 
 
-@queue.command("delete")
-@click.argument("name", type=NODE_NAME)
-@vhost_option
-@click.option("--if-empty", is_flag=True, help="Refuse while there are messages on it.")
-@click.option("--if-unused", is_flag=True, help="Refuse while links are attached to it.")
-@access_options
-@json_option
-def delete(
-    name: str,
-    if_empty: bool,
-    if_unused: bool,
-    access: AccessOptions,
-    as_json: bool,
-) -> None:
-    """Delete NAME with the messages on it. Its links are detached, its bindings go with it."""
-    conditions = {"if-empty": if_empty, "if-unused": if_unused}
-    given = {key: True for key, value in conditions.items() if value}
-    facts = carry_out(access, "DELETE", "queue", name, given)
-    _print(facts, as_json, f"{name}: deleted with {counted(facts.get('messages', 0), 'message')}")
-    branches = facts.get("kept-by") or []
+def _deleted(outcome: Outcome) -> str:
+    return f"{outcome.name}: deleted with {counted(outcome.facts.get('messages', 0), 'message')}"
+
+
+def _warn_of_branches(outcome: Outcome) -> None:
+    branches = outcome.facts.get("kept-by") or []
     if branches:
         render.warn(
             f"{len(branches)} prepared branches hold messages or places of it; these go when the "
@@ -247,27 +225,40 @@ def delete(
             render.warn(f"  amqproute transaction roll-back {shlex.quote(branch)}   (or commit)")
 
 
-@queue.command("purge")
-@click.argument("name", type=NODE_NAME)
-@vhost_option
-@click.option("--dry-run", is_flag=True, help="Only print the number of messages to delete.")
-@access_options
-@json_option
-def purge(
-    name: str,
-    dry_run: bool,
-    access: AccessOptions,
-    as_json: bool,
-) -> None:
-    """Delete the messages that wait on the queue NAME; those in consumers' hands stay.
+def _purged(outcome: Outcome) -> str:
+    count = outcome.facts.get("messages", 0)
+    words = "would be deleted" if outcome.asked.get("dry-run") else "are being deleted"
+    return f"{outcome.name}: {counted(count, 'message')} {words}"
 
-    Large backlogs are deleted in the background.
-    """
-    given = {"dry-run": True} if dry_run else {}
-    facts = carry_out(access, "PURGE", "queue", name, given)
-    count = facts.get("messages", 0)
-    words = "would be deleted" if dry_run else "are being deleted"
-    _print(facts, as_json, f"{name}: {counted(count, 'message')} {words}")
+
+for _name, _declared in {
+    "rename": OperationCommand(
+        "RENAME",
+        "queue",
+        "Rename NAME. Its messages stay, and its links keep working.",
+        _renamed,
+        vhost="names",
+    ),
+    "delete": OperationCommand(
+        "DELETE",
+        "queue",
+        "Delete NAME with the messages on it. Its links are detached, its bindings go with it.",
+        _deleted,
+        vhost="names",
+        afterwards=_warn_of_branches,
+    ),
+    "purge": OperationCommand(
+        "PURGE",
+        "queue",
+        """Delete the messages that wait on the queue NAME; those in consumers' hands stay.
+
+        Large backlogs are deleted in the background.
+        """,
+        _purged,
+        vhost="names",
+    ),
+}.items():
+    queue.add_command(operation_command(_name, _declared))
 
 
 class _TakeOptions(TypedDict):

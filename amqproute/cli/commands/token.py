@@ -12,6 +12,7 @@ from amqproute.cli import render
 from amqproute.cli.command_error import USAGE, CommandError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import carry_out, entities
+from amqproute.cli.commands.operation_command import OperationCommand, operation_command
 from amqproute.cli.message_text import Facts
 
 __all__ = ["token"]
@@ -100,17 +101,18 @@ def list_tokens(access: AccessOptions, as_json: bool) -> None:
     render.table(COLUMNS, (_cells(row) for row in rows))
 
 
-@token.command("revoke")
-@click.argument("name", metavar="TOKEN")
-@access_options
-@json_option
-def revoke(name: str, access: AccessOptions, as_json: bool) -> None:
-    """Revoke the token TOKEN, by its id in the list. It is of no use at once."""
-    facts = carry_out(access, "REVOKE-TOKEN", "token", name)
-    if as_json:
-        render.json_text(facts)
-    else:
-        click.echo(f"token {name} is revoked")
+token.add_command(
+    operation_command(
+        "revoke",
+        OperationCommand(
+            "REVOKE-TOKEN",
+            "token",
+            "Revoke the token TOKEN, by its id in the list. It is of no use at once.",
+            lambda outcome: f"token {outcome.name} is revoked",
+            subject="TOKEN",
+        ),
+    )
+)
 
 
 def _cells(row: Facts) -> list[str]:

@@ -519,6 +519,11 @@ class Frontend09(ClientConnection):
             found += channel.endpoints()
         return iter(found)
 
+    @property
+    def channel_count(self) -> int:
+        """See `ClientConnection.channel_count`."""
+        return len(self.channels)
+
     def row(self) -> dict[str, object]:
         """See `ClientConnection.row`."""
         channels = self.channels.values()

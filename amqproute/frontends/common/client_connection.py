@@ -577,6 +577,11 @@ class ClientConnection(ABC):
         """Number of its endpoints."""
         return sum(1 for _ in self.endpoints())
 
+    @property
+    def channel_count(self) -> int:
+        """Number of its channels of AMQP 0-9-1."""
+        return 0
+
     @abstractmethod
     def endpoints(self) -> Iterator[NodeEndpoint]:
         """Iterate over its endpoints at nodes."""
@@ -605,6 +610,16 @@ class ClientConnection(ABC):
             self.link_row(each.name, "link", each.direction, each.address)
             for each in self.endpoints()
         )
+
+    def transaction_rows(self) -> Iterator[dict[str, object]]:
+        """Describe each open transaction of the connection; distributed ones are `branch` rows."""
+        common = {
+            "connection": self.facts.remote,
+            "principal": str(self.principal),
+            "virtual-host": host_label(self.principal.host),
+            "protocol": self.journal_protocol or "AMQP 1.0",
+        }
+        return ({**row, **common} for row in self.transactions.rows())
 
     def link_row(
         self, name: str, kind: str, direction: str, address: str | None

@@ -74,6 +74,11 @@ class VirtualHosts:
         """Return whether there is a virtual host of this name."""
         return not host or host in self._terms
 
+    def most_connections(self, host: str) -> int | None:
+        """Return how many connections may have a virtual host open; None for any number."""
+        terms = self._terms.get(host)
+        return None if terms is None else terms.most_connections
+
     def domains(self, host: str) -> Collection[str]:
         """Return the domains of a virtual host."""
         if host:
