@@ -221,7 +221,7 @@ class ChannelFrontend(TransactionMethods):
             for event in backlog:
                 if isinstance(event, _DONE_AT_THE_END):
                     self._act(event)
-            self._undo()
+            self._end_transactions()
             for each in self.classes.values():
                 each.end()
             self._end_deliveries()

@@ -43,6 +43,7 @@ class TransactionMethods(DeliveryMethods):
     branch_work: Callable[[], Transaction] | None = None
     _transaction: Transaction | None = None
     _is_selected = False
+    _is_over = False
 
     @property
     def is_transacted(self) -> bool:
@@ -64,7 +65,7 @@ class TransactionMethods(DeliveryMethods):
         if not self._is_selected:
             return None
         transaction = self._transaction
-        if self.is_ended:
+        if self._is_over:
             raise PreconditionFailed("the channel ended before the transaction was committed")
         if transaction is None:
             transaction = self._transaction = self.connection.transactions.declare(self)
@@ -177,6 +178,11 @@ class TransactionMethods(DeliveryMethods):
     def _roll_back(self, method: TxRollback) -> None:
         self._undo()
         self.reply(method, TxRollbackOk())
+
+    def _end_transactions(self) -> None:
+        """The channel is over: what is not committed is undone, and nothing more is begun."""
+        self._undo()
+        self._is_over = True
 
     def _undo(self) -> None:
         transaction, self._transaction = self._transaction, None

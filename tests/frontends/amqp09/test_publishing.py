@@ -412,6 +412,24 @@ class TransactionTests(SynchronousTestCase):
         self.assertEqual(there.depth(), 0)
         self.assertEqual(len(connection.transactions), 0)
 
+    def test_acknowledged_behind_a_commit(self) -> None:
+        """An ack that waits behind a commit when the channel ends gives its message back."""
+        self.world.house("b.test")
+        self.world.dns_seconds = 1.0
+        client = self.client
+        client.publish(b"1")
+        client.ask("tx.select")
+        client.ask("basic.get", queue="q")
+        client.write(
+            publish(1, b"2", "q@b.test"),
+            call(1, "tx.commit"),
+            call(1, "basic.ack", delivery_tag=client.tags()[0]),
+            call(1, "channel.close"),
+        )
+        client.run(5)
+        queue = self.house.broker.nodes["q"]
+        self.assertEqual((queue.acquired, queue.available), (0, 1))
+
 
 class BodyTests(SynchronousTestCase):
     def test_between_versions(self) -> None:
