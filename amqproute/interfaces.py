@@ -203,12 +203,22 @@ class IStagedContent(Interface):
     size = Attribute("octets so far; known exactly for what was resumed, too")
     is_lost = Attribute("it was taken over, has expired or was removed")
 
+    def check() -> None:
+        """Check that it can be used.
+
+        Raises:
+            StagedContentLost: see above.
+            StoreError: something that was added could not be written.
+        """
+
     def append(parts: Sequence[bytes]) -> None:
         """Add octets. The holder's ``written`` is called with their number when they are written.
 
+        It is called as well when they cannot be; `check` raises why from then on.
+
         Raises:
             StagingFull: a bound is reached; nothing is added.
-            StagedContentLost: see above.
+            StoreError: as `check`.
         """
 
     def save(identifier: str | None = None) -> Deferred[int]:

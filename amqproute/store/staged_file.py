@@ -90,6 +90,11 @@ class StagedFile:
         return f"{self._folder}/{self.name}"
 
     @property
+    def failure(self) -> Exception | None:
+        """What has gone wrong."""
+        return self._failure
+
+    @property
     def stored(self) -> int:
         """Octets of the file, with what belongs to no content."""
         return self._at

@@ -185,6 +185,7 @@ class StagedContent:
         self.staging = staging
         self.entry = entry
         self._written = written
+        self._failure: Exception | None = None
 
     def __repr__(self) -> str:
         return f"<StagedContent {self.entry.key} {self.size} octets>"
@@ -200,9 +201,11 @@ class StagedContent:
         return self.entry.holder is not self
 
     def check(self) -> None:
-        """Raise `StagedContentLost` if it is lost."""
+        """See `IStagedContent.check`."""
         if self.is_lost:
             raise StagedContentLost("the staged content was taken over, removed, or has expired")
+        if self._failure is not None:
+            raise self._failure
 
     def append(self, parts: Sequence[bytes]) -> None:
         """See `IStagedContent.append`."""
@@ -213,8 +216,12 @@ class StagedContent:
         entry = self.entry
         self.staging.charge(entry, size)
         done = self.staging.run(lambda: entry.file.append(parts))
-        done.addCallback(lambda _: self._written(size))
+        done.addCallback(self._appended, size)
         done.addErrback(lambda failure: log.failure("{content}", failure, content=self))
+
+    def _appended(self, _: object, size: int) -> None:
+        self._failure = self.entry.file.failure
+        self._written(size)
 
     def save(self, identifier: str | None = None) -> Deferred[int]:
         """See `IStagedContent.save`."""
@@ -486,27 +493,55 @@ class StagingDirectory:
     def save(self, content: StagedContent, identifier: str | None) -> Deferred[int]:
         """See `IStagedContent.save`."""
         entry = content.entry
-        name = None
+        name: str | None = None
+        undo: Callable[[], None] = _nothing
         if identifier is not None and entry.is_by_saves:
-            owner = entry.key[0]
-            name = file_name("m", owner, identifier)
-            other = self._known.get((owner, name))
-            if other is not None and other is not entry:
-                # Its file gives way to the rename.
-                self._forget(other)
-                self.thread.leave(other.file.close)
-            self._forget_name(entry)
-            entry.key = (owner, name)
-            self._known[entry.key] = entry
+            name = file_name("m", entry.key[0], identifier)
+            undo = self._rename(entry, name)
         self.touch(entry)
 
-        stored = entry.stored = entry.stored + RECORD.size
+        # It counts from now on, also if it is let go before all of it is on the disk.
+        entry.stored += RECORD.size
+        before, entry.saved = entry.saved, (entry.size, entry.stored)
 
-        def saved(size: int) -> int:
-            entry.saved = max(entry.saved, (size, stored))
-            return size
+        def not_saved(failure: Failure) -> Failure:
+            entry.saved = min(entry.saved, before)
+            undo()
+            return failure
 
-        return self.run(lambda: entry.file.save(name)).addCallback(saved)
+        return self.run(lambda: entry.file.save(name)).addErrback(not_saved)
+
+    def _rename(self, entry: _Entry, name: str) -> Callable[[], None]:
+        """Have a content found by a name, in the place of another; return what undoes that."""
+        before, was_nameless = entry.key, entry in self._nameless
+        key = (before[0], name)
+        other = self._known.get(key)
+        if other is entry:
+            return _nothing
+        if other is not None:
+            # Its file gives way to the rename.
+            self._forget(other)
+            self.thread.leave(other.file.close)
+        self._forget_name(entry)
+        entry.key = key
+        self._known[key] = entry
+
+        def undo() -> None:
+            if self._known.get(key) is not entry:
+                return  # something has become of it meanwhile
+            del self._known[key]
+            entry.key = before
+            if was_nameless:
+                self._nameless.add(entry)
+                if entry.holder is None:
+                    self.remove(entry)
+            else:
+                self._known[before] = entry
+            if other is not None:
+                self._known[key] = other
+                self._ledger.add(key[0], other.charged)
+
+        return undo
 
     def release(self, entry: _Entry) -> None:
         """Nobody holds a content any more."""

@@ -90,7 +90,7 @@ class MemoryContent:
         return self.content.holder is not self
 
     def check(self) -> None:
-        """Raise `StagedContentLost` if it is lost."""
+        """See `IStagedContent.check`."""
         if self.is_lost:
             raise StagedContentLost("the staged content was taken over, removed, or has expired")
 

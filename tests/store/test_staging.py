@@ -169,6 +169,50 @@ class DiskTests(StagingCase):
         content.append([b"two"])
         self.assertEqual(self.reactor.wait(content.save()), 6)
 
+    def test_saved_when_let_go(self) -> None:
+        """What is let go of while it is being saved counts with all that is on the disk."""
+        content = self.begin(None)
+        content.append([b"x" * 1000])
+        saved = content.save("a")
+        content.release()
+        self.assertGreaterEqual(self.staging.use("ann")[1], 1000)
+        self.assertEqual([row[2] for row in self.staging.rows()], [1000])
+        self.assertEqual(self.reactor.wait(saved), 1000)
+        self.assertGreaterEqual(self.staging.use("ann")[1], 1000)
+
+    def test_names_on_a_full_disk(self) -> None:
+        """A save that fails leaves every name as it was."""
+        first, second = self.begin(None), self.begin(None)
+        for content, name in ((first, "x"), (second, "y")):
+            content.append([name.encode()])
+            self.reactor.wait(content.save(name))
+        third = self.begin(None)
+        with self.restoring(os, "fdatasync"):
+            os.fdatasync = self.full
+            for content in (second, third):
+                with self.assertRaises(StoreUnavailable):
+                    self.reactor.wait(content.save("x"))
+                content.release()
+        self.assertEqual(self.staging.use("ann")[0], 2)
+        self.assertEqual(len(self.names()), 2)
+        for name in ("x", "y"):
+            again = self.reactor.wait(self.staging.resume("ann", name, lambda _: None))
+            self.assertEqual(self.read(again), name.encode())
+
+    def test_append_on_a_full_disk(self) -> None:
+        """Whoever goes on to add to what could not be written is told so."""
+        content = self.begin("a", 9)
+        with self.restoring(os, "pwrite"):
+            os.pwrite = self.full
+            content.append([b"one"])
+            self.settle()
+            with self.assertRaisesRegex(StoreUnavailable, "no room"):
+                content.check()
+            with self.assertRaisesRegex(StoreUnavailable, "no room"):
+                content.append([b"two"])
+        content.release()
+        self.assertEqual(self.begin("a", 9).size, 0)
+
     def restoring(self, module: Any, name: str) -> Any:
         class Restore:
             def __enter__(self) -> None:
