@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import os
 import socket
 import ssl
@@ -41,6 +42,7 @@ from amqproute.wire.amqp09.arguments import (
     encode_method,
     encode_properties,
 )
+from amqproute.wire.amqp09.field_tables import FieldTable
 from amqproute.wire.amqp09.shapes import AmqpMethod, ContentProperties, FieldKind, InlineBody
 from amqproute.wire.amqp09.versions import ProtocolVersion
 
@@ -54,6 +56,10 @@ CHECKPOINT_EACH: Final = 10
 
 class RefusedError(Exception):
     """The broker has closed channel or connection; its reason is the text."""
+
+
+class UsageError(Exception):
+    """What was asked for makes no sense; the text says why."""
 
 
 class Client09:
@@ -79,7 +85,14 @@ class Client09:
         self._write(HEADER)
         self.take(m.ConnectionStart)
         secret = f"\0{unquote(at.username or 'guest')}\0{unquote(at.password or 'guest')}"
-        start = m.ConnectionStartOk(mechanism="PLAIN", response=secret.encode(), locale="en_US")
+        # So that a refused log-in is answered, and not by the end of the connection alone.
+        told = FieldTable({"authentication_failure_close": True})
+        start = m.ConnectionStartOk(
+            client_properties=FieldTable({"capabilities": told}),
+            mechanism="PLAIN",
+            response=secret.encode(),
+            locale="en_US",
+        )
         tune = self.ask(start, m.ConnectionTune, channel=0)
         assert isinstance(tune, m.ConnectionTune)
         self.frame_max = tune.frame_max or 131_072
@@ -387,14 +400,20 @@ def call(client: Client09, name: str, *arguments: str) -> None:
     """Send a method by its name, and print what comes within a second."""
     found = [each for each in m.METHODS.values() if each.traits.name == name]
     if not found:
-        raise RefusedError(f"there is no method {name}")
+        raise UsageError(f"there is no method {name}")
     make: Callable[..., AmqpMethod] = found[0]
     kinds = dict(found[0].traits.layout)
     values: dict[str, object] = {}
     for each in arguments:
         field, _, text = each.partition("=")
         field = field.replace("-", "_")
-        values[field] = _value(kinds[field], text)
+        if field not in kinds:
+            known = ", ".join(each.replace("_", "-") for each in kinds) or "none"
+            raise UsageError(f"{name} has no {field!r}; its arguments: {known}")
+        try:
+            values[field] = _value(kinds[field], text)
+        except ValueError:
+            raise UsageError(f"{each!r} is not a number") from None
     client.send(make(**values))
     client._socket.settimeout(1.0)
     try:
@@ -440,18 +459,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("words", nargs="+", metavar="COMMAND")
     given = parser.parse_args(arguments)
     words: list[str] = given.words
+    name, rest = " ".join(words[:2]), words[2:]
+    command = COMMANDS.get(name)
+    if words[0] == "call":
+        command, name, rest = call, "call", words[1:]
+    if command is None:
+        parser.error(f"no command {name!r}; there are: {', '.join((*COMMANDS, 'call'))}")
+    try:
+        inspect.signature(command).bind(None, *rest)
+    except TypeError:
+        parser.error(f"{name} takes other words: see --help")
     try:
         client = Client09(given.url, given.octets)
-        if words[0] == "call":
-            call(client, *words[1:])
-        else:
-            command = COMMANDS.get(" ".join(words[:2]))
-            if command is None:
-                parser.error(f"no command {' '.join(words[:2])!r}")
-            command(client, *words[2:])
+        command(client, *rest)
         client.close()
     except RefusedError as refused:
         print(f"refused: {refused}", file=sys.stderr)
+        return 1
+    except (UsageError, OSError) as error:
+        print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
