@@ -76,6 +76,9 @@ class AccessRealms:
     Args:
         patterns: realm to patterns of nodes; a realm's own name may have stars, too.
         grants: tells whether the access rules grant a principal a right on any node.
+
+    Attributes:
+        grants: the same.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class AccessRealms:
         patterns: Mapping[str, Sequence[str]] = DEFAULT_REALMS,
         grants: Callable[[Principal, Verb], bool] = lambda *_: True,
     ) -> None:
-        self._grants = grants
+        self.grants = grants
         self._realms: list[tuple[Fits, list[Fits]]] = []
         # Who has a ticket for a realm of a virtual host, and whether it is exclusive.
         self._holders: dict[tuple[str, str], dict[Hashable, bool]] = {}
@@ -122,7 +125,7 @@ class AccessRealms:
         """
         is_known = any(fits(realm) for fits, _ in self._realms)
         if not is_known or not all(
-            any(self._grants(principal, verb) for verb in verbs)
+            any(self.grants(principal, verb) for verb in verbs)
             for use, verbs in _VERBS.items()
             if use in uses
         ):

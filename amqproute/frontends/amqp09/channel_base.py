@@ -31,7 +31,8 @@ from amqproute.wire.amqp09.versions import ProtocolVersion
 __all__ = ["ChannelBase", "ChannelHost"]
 
 MOST_BEHIND: Final = 100
-"""Returns and confirms that wait for the end of a large content before no more are caused."""
+"""Returns, confirms and answers that wait for the end of a large content before no more are
+caused."""
 
 Result = TypeVar("Result")
 
@@ -167,8 +168,16 @@ class ChannelBase:
 
     def reply(self, request: AmqpMethod, answer: AmqpMethod) -> None:
         """Answer a method, unless its sender wants no answer."""
-        if not getattr(request, "nowait", False) and self.channel.is_open:
-            self.channel.send(answer)
+        if not getattr(request, "nowait", False):
+            self.tell(answer)
+
+    def tell(self, answer: AmqpMethod) -> None:
+        """Send an answer, if the channel is open; where many have to wait, nothing is read."""
+        channel = self.channel
+        if channel.is_open:
+            channel.send(answer)
+            if channel.held_frames > MOST_BEHIND:
+                self.host.throttle(waiting_for_content(self))
 
     def when_done(
         self, done: Deferred[Result], method: AmqpMethod, answer: Callable[[Result], None]

@@ -81,6 +81,7 @@ class ChannelConsumer(ConsumingEndpoint):
     """
 
     __slots__ = (
+        "__weakref__",  # entries that it cannot be given know it
         "_behind",
         "_counts_deliveries",
         "_head_octets",
@@ -620,7 +621,6 @@ class QueueGetter(ChannelConsumer):
         return False  # there is one, and it has a method of its own
 
     def _send(self, entry: Entry, content: DeliveredContent) -> int:
-        self._request = None
         queue: Any = self.source
         tag = self._owner.channel.get_ok(
             content.exchange,
@@ -633,6 +633,7 @@ class QueueGetter(ChannelConsumer):
             context=HeldDelivery(self, entry, content.size),
             size=content.rest_size or None,
         )
+        self._request = None
         if not content.rest_size:
             self._leave()
         return tag

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+from amqproute.auth.policy import Verb
 from amqproute.broker.exchanges.topology_fault import TopologyFault
-from amqproute.errors import AmqpError, NotImplementedHere
+from amqproute.errors import AmqpError, NotImplementedHere, UnauthorizedAccess
 from amqproute.frontends.amqp09.channel_base import ChannelHost
 from amqproute.frontends.amqp09.channel_publisher import ChannelPublisher
 from amqproute.frontends.amqp09.class_methods import ClassMethods
@@ -27,7 +28,11 @@ from amqproute.wire.amqp09.methods import (
     BasicPublish,
     ConfirmSelect,
     ConfirmSelectOk,
+    FileAck,
+    FileReject,
     MessageGet,
+    MessageOk,
+    MessageReject,
     QueueDeclare,
     QueueDelete,
     QueuePurge,
@@ -47,6 +52,8 @@ _DONE_AT_THE_END: Final = (
     ev.DeliveriesSettled,
 )
 """Events that are acted on although their channel is over."""
+_SETTLING: Final = frozenset((FileAck, FileReject, MessageOk, MessageReject))
+"""Methods of which the same is true: they settle deliveries."""
 
 
 class ChannelFrontend(TransactionMethods):
@@ -173,6 +180,9 @@ class ChannelFrontend(TransactionMethods):
 
     def begin_publishing(self) -> None:
         """See `TransactionMethods.begin_publishing`."""
+        principal = self.connection.principal
+        if not self.host.amqp09.realms.grants(principal, Verb.PUBLISH):
+            raise UnauthorizedAccess(f"{principal} may publish to no node, and so stage nothing")
         self._publisher().begin()
 
     def publish_part(self, event: ev.ContentPartReceived) -> bool:
@@ -219,7 +229,9 @@ class ChannelFrontend(TransactionMethods):
         self.is_ended = True
         with self.connection.event_batch:
             for event in backlog:
-                if isinstance(event, _DONE_AT_THE_END):
+                if isinstance(event, _DONE_AT_THE_END) or (
+                    isinstance(event, ev.MethodReceived) and type(event.method) in _SETTLING
+                ):
                     self._act(event)
             self._end_transactions()
             for each in self.classes.values():

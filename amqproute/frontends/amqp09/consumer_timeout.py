@@ -12,13 +12,12 @@ delivery may last an eighth longer than the bound, and never shorter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, TypeVar
 
 from twisted.internet.interfaces import IReactorTime
 
 from amqproute.broker.alarm import Alarm
-from amqproute.wire.amqp09.tags import DeliveryTags
 
 __all__ = ["ConsumerTimeout"]
 
@@ -38,12 +37,22 @@ def _ignored(_: float) -> None:
     pass
 
 
+class Outstanding(Protocol):
+    """What a client has not acknowledged, or answered."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+
+    def outstanding(self) -> Iterable[tuple[int, object]]:
+        """Return a number for each, which is never used again, and its context."""
+
+
 class ConsumerTimeout:
     """Watches what is unacknowledged on one channel.
 
     Args:
         clock: for its timer.
-        unacknowledged: of the channel.
+        unacknowledged: deliveries of the channel, or what will be delivered.
         seconds_of: returns how long a delivery may be unacknowledged; 0 for ever.
         overdue: called, at most once in a look, with the bound of a delivery whose time is over.
     """
@@ -53,7 +62,7 @@ class ConsumerTimeout:
     def __init__(
         self,
         clock: IReactorTime,
-        unacknowledged: DeliveryTags[object],
+        unacknowledged: Outstanding,
         seconds_of: Callable[[object], float],
         overdue: Callable[[float], None],
     ) -> None:

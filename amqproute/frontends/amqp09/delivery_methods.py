@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 from amqproute.auth.policy import Verb
 from amqproute.broker.alarm import Alarm
@@ -24,7 +24,7 @@ from amqproute.frontends.amqp09.channel_consumer import (
     HeldDelivery,
     QueueGetter,
 )
-from amqproute.frontends.amqp09.consumer_timeout import ConsumerTimeout
+from amqproute.frontends.amqp09.consumer_timeout import ConsumerTimeout, Outstanding
 from amqproute.frontends.amqp09.direct_replies import DirectReplyConsumer
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.amqp09.topology_methods import TopologyMethods
@@ -60,6 +60,16 @@ ConsumeMethod: TypeAlias = BasicConsume | FileConsume | MessageConsume | StreamC
 
 BOUND_SECONDS: Final = 30.0
 """How long a channel without room acknowledges nothing before the log says so."""
+
+
+class _OfConsumer(Protocol):
+    """What a client has not acknowledged."""
+
+    @property
+    def consumer(self) -> ChannelConsumer:
+        """By which it was, or will be, delivered."""
+
+
 OUTCOMES: Final[dict[AckReceived, Outcome]] = {
     AckReceived.ACKNOWLEDGED: ACCEPTED,
     AckReceived.REJECTED: Rejection(),
@@ -84,12 +94,7 @@ class DeliveryMethods(TopologyMethods):
         self._getter: ChannelConsumer | None = None
         self._bound_alarm = Alarm(self.context.broker.clock)
         self._bound_tag = 0
-        self._timeout = ConsumerTimeout(
-            self.context.broker.clock,
-            self.channel.unacknowledged,
-            self._seconds_of,
-            self._overdue,
-        )
+        self._timeout = self.timeout_of(self.channel.unacknowledged)
 
     def delivery_handlers(self) -> dict[type[AmqpMethod], Callable[..., None]]:
         """Return what acts on each method."""
@@ -105,13 +110,18 @@ class DeliveryMethods(TopologyMethods):
 
     # -- time to acknowledge ---------------------------------------------------------------------
 
+    def timeout_of(self, unacknowledged: Outstanding) -> ConsumerTimeout:
+        """Return what closes the channel when something is not acknowledged in time."""
+        clock = self.context.broker.clock
+        return ConsumerTimeout(clock, unacknowledged, self._seconds_of, self._overdue)
+
     def delivered(self) -> None:
         """See `ChannelBase.delivered`."""
         self._timeout.watch()
 
     def _seconds_of(self, context: object) -> float:
         """Return how long a delivery may be unacknowledged, by its queue or the setting."""
-        limits = getattr(cast(HeldDelivery, context).consumer.source, "limits", None)
+        limits = getattr(cast(_OfConsumer, context).consumer.source, "limits", None)
         ms = limits.consumer_timeout_ms if isinstance(limits, QueueLimits) else None
         return self.context.consumer_seconds() if ms is None else ms / 1000
 

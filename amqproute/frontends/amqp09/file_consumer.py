@@ -41,6 +41,7 @@ class OutgoingFile:
         consumer: whose it is.
         entry: the message.
         content: the message in the form for the client.
+        property_octets: its properties, as those of class file.
         identifier: under which it is staged.
         layout: of a very large body; None for any other.
         redelivered: it was attempted before.
@@ -56,6 +57,7 @@ class OutgoingFile:
         "is_dropped",
         "layout",
         "offset",
+        "property_octets",
         "redelivered",
     )
 
@@ -65,6 +67,7 @@ class OutgoingFile:
         self.consumer = consumer
         self.entry = entry
         self.content = content
+        self.property_octets = from_basic(ContentClass.FILE, content.property_octets).octets
         self.identifier = identifier
         self.layout: BodyLayout | None = None
         self.redelivered = entry.attempted or entry.delivery_count > 0
@@ -80,6 +83,9 @@ class FileChannel(Protocol):
 
     def opened(self, outgoing: OutgoingFile) -> None:
         """A file.open was sent."""
+
+    def ended(self, outgoing: OutgoingFile) -> None:
+        """It is delivered, or will not be."""
 
 
 class FileConsumer(ChannelConsumer):
@@ -113,7 +119,7 @@ class FileConsumer(ChannelConsumer):
         super().__init__(owner, source, name, tag, no_ack, windows)
         self._files = files
         self._outgoing: deque[OutgoingFile] = deque()
-        self._cancelled: Callable[[], None] | None = None
+        self._cancelled: list[Callable[[], None]] = []
 
     def class_facts(self) -> dict[str, object]:
         """See `ChannelConsumer.class_facts`."""
@@ -125,7 +131,7 @@ class FileConsumer(ChannelConsumer):
 
     def capacity(self) -> int:
         """See `IConsumer.capacity`."""
-        if self._cancelled is not None:
+        if self._cancelled:
             return 0
         return min(MOST_AHEAD - len(self._outgoing), super().capacity())
 
@@ -137,15 +143,12 @@ class FileConsumer(ChannelConsumer):
         behind, self._behind = list(self._behind), deque()
         if behind:
             self._release(behind)
-        self._cancelled = done
+        self._cancelled.append(done)
         self._end_if_cancelled()
 
     def _end_if_cancelled(self) -> None:
-        done = self._cancelled
-        if done is not None and not self._outgoing:
-            self._cancelled = None
+        if self._cancelled and not self._outgoing:
             self.stop()
-            done()
 
     def stop(self) -> None:
         """See `ChannelConsumer.stop`: what is being staged goes back to its queue."""
@@ -157,9 +160,13 @@ class FileConsumer(ChannelConsumer):
             self._give_up(each)
         if outgoing:
             self._release([each.entry for each in outgoing])
+        cancelled, self._cancelled = self._cancelled, []
+        for done in cancelled:
+            done()
 
     def _give_up(self, outgoing: OutgoingFile) -> None:
         outgoing.is_dropped = True
+        self._files.ended(outgoing)
         for window in self._windows:
             window.give_back(outgoing.content.size)
 
@@ -173,6 +180,7 @@ class FileConsumer(ChannelConsumer):
 
     def _send(self, entry: Entry, content: DeliveredContent) -> int:
         outgoing = OutgoingFile(self, entry, content, self._files.identifier_of(entry))
+        self._owner.channel.check_fits(FileStage(), outgoing.property_octets)
         self._owner.channel.send(
             FileOpen(identifier=outgoing.identifier, content_size=content.size)
         )
@@ -187,7 +195,7 @@ class FileConsumer(ChannelConsumer):
         """Send what the client lacks of a message, and deliver it."""
         channel = self._owner.channel
         content, offset = outgoing.content, outgoing.offset
-        octets = from_basic(ContentClass.FILE, content.property_octets).octets
+        octets = outgoing.property_octets
         if outgoing.layout is None:
             parts = _behind(content.body, offset)
             channel.send_content(FileStage(), octets, parts)
@@ -225,6 +233,7 @@ class FileConsumer(ChannelConsumer):
     def _deliver(self, outgoing: OutgoingFile) -> None:
         if outgoing.is_dropped:
             return
+        self._files.ended(outgoing)
         self._outgoing.remove(outgoing)
         channel, entry, content = self._owner.channel, outgoing.entry, outgoing.content
         tags = channel.unacknowledged

@@ -11,7 +11,7 @@ publishes it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from twisted.internet.defer import Deferred, succeed
@@ -40,6 +40,7 @@ from amqproute.frontends.amqp09.transaction_methods import TransactionMethods
 from amqproute.frontends.common.draft_share import DraftShare
 from amqproute.interfaces import IStagedContent
 from amqproute.wire.amqp09.contents import Content
+from amqproute.wire.amqp09.frame_output import FrameTooLargeError
 from amqproute.wire.amqp09.methods import (
     BasicPublish,
     FileAck,
@@ -68,6 +69,10 @@ __all__ = ["FileMethods"]
 
 MOST_PUBLISHES: Final = 100
 """Publishes of one content before it is complete."""
+MOST_OPENED: Final = 1000
+"""Contents that a client has opened and not begun to stage."""
+MOST_LOST: Final = 100
+"""Contents that were lost to others, and are remembered for a publish of theirs."""
 
 
 class _IncomingFile:
@@ -108,6 +113,35 @@ class _IncomingFile:
         self.is_published = False
         self.is_posted = False
 
+    @property
+    def is_over(self) -> bool:
+        """Nothing more can be done with it here."""
+        return self.content.is_lost and not self.uses
+
+
+class _OpenedFiles:
+    """What was opened to the client and is not delivered, by serial number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[OutgoingFile, int] = {}
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, outgoing: OutgoingFile) -> None:
+        """A file.open was sent."""
+        self._last += 1
+        self._numbers[outgoing] = self._last
+
+    def remove(self, outgoing: OutgoingFile) -> None:
+        """It is delivered, or will not be."""
+        self._numbers.pop(outgoing, None)
+
+    def outstanding(self) -> Iterable[tuple[int, OutgoingFile]]:
+        """See `Outstanding`."""
+        return [(number, each) for each, number in self._numbers.items()]
+
 
 class FilePublishing(ClassPublish):
     """A file.publish; see `ClassPublish`."""
@@ -136,8 +170,11 @@ class FileMethods(ClassMethods):
         # Opened by us, in order, and those that the client has answered.
         self._opened: deque[OutgoingFile] = deque()
         self._ready: deque[OutgoingFile] = deque()
+        self._undelivered = _OpenedFiles()
+        self._timeout = channel.timeout_of(self._undelivered)
         # Published in a transaction that has not ended.
         self._posted: list[_IncomingFile] = []
+        self._look_at = MOST_LOST  # when so many files are known
 
     def handlers(self) -> Mapping[type[AmqpMethod], Callable[..., None]]:
         """See `ClassMethods.handlers`."""
@@ -168,6 +205,7 @@ class FileMethods(ClassMethods):
         for each in files.values():
             if not each.uses:
                 each.content.release()
+        self._timeout.stop()
         self._files.clear()
         self._to_stage.clear()
         self._opened.clear()
@@ -193,13 +231,18 @@ class FileMethods(ClassMethods):
         channel.start_consumer(consumer, method, FileConsumeOk(consumer_tag=tag))
 
     def _cancel(self, method: FileCancel) -> None:
-        def done() -> None:
-            self.channel.reply(method, FileCancelOk(consumer_tag=method.consumer_tag))
+        channel, tag = self.channel, method.consumer_tag
 
-        consumer = self.channel.consumers.get(method.consumer_tag)
+        def done() -> None:
+            # Until then the tag is in use.
+            channel.channel.forget_consumer(tag)
+            channel.reply(method, FileCancelOk(consumer_tag=tag))
+
+        consumer = channel.consumers.get(tag)
         if isinstance(consumer, FileConsumer):
             consumer.cancel(done)
         else:
+            channel.cancel_consumer(tag)
             done()
 
     def _ack(self, method: FileAck) -> None:
@@ -231,8 +274,14 @@ class FileMethods(ClassMethods):
         return f"{self.channel.context.broker.journal.domain}/{entry.id}"[-255:]
 
     def opened(self, outgoing: OutgoingFile) -> None:
-        """A file.open was sent; the client answers in order."""
+        """A file.open was sent; the client answers in order, and in time."""
         self._opened.append(outgoing)
+        self._undelivered.add(outgoing)
+        self._timeout.watch()
+
+    def ended(self, outgoing: OutgoingFile) -> None:
+        """It is delivered, or will not be."""
+        self._undelivered.remove(outgoing)
 
     def _open_ok(self, method: FileOpenOk) -> None:
         outgoing = self._opened.popleft()
@@ -263,6 +312,8 @@ class FileMethods(ClassMethods):
         channel, size = self.channel, method.content_size
         if not method.identifier:
             raise PreconditionFailed("a file.open without an identifier")
+        if len(self._to_stage) >= MOST_OPENED:
+            raise ResourceLimitExceeded(f"{MOST_OPENED} contents are opened and not staged")
         DraftShare(channel.connection).check_size(size)
         channel.begin_publishing()
         key = f"file:{channel.virtual_host}/{method.identifier}"
@@ -277,10 +328,19 @@ class FileMethods(ClassMethods):
             if before is not None:
                 file.publishes = before.publishes
             self._files[method.identifier] = file
+            self._forget_lost()
             self._to_stage.append(file)
             channel.reply(method, FileOpenOk(staged_size=content.size))
 
         self._wait(begun, method, opened)
+
+    def _forget_lost(self) -> None:
+        """Forget contents that others have taken over, or that have expired, if they are many."""
+        files = self._files
+        if len(files) > self._look_at:
+            for name in [name for name, file in files.items() if file.is_over]:
+                del files[name]
+            self._look_at = len(files) + MOST_LOST
 
     def _wait(
         self,
@@ -410,6 +470,10 @@ class FileMethods(ClassMethods):
             routing_key=method.routing_key,
         )
         octets = publish.original.property_octets
+        try:
+            owner.channel.check_fits(answer, octets)
+        except FrameTooLargeError as error:
+            raise PreconditionFailed(f"a message that cannot be returned: {error}") from None
         owner.behind_content(lambda: owner.channel.send_content(answer, octets, ()))
         return True
 
@@ -440,6 +504,7 @@ class FileMethods(ClassMethods):
         """See `PublishListener.concluded`."""
         posted, self._posted = self._posted, []
         for file in posted:
+            file.is_published = file.is_posted = False
             if is_committed:
                 self._remove(file)
             elif self.channel.is_ended:

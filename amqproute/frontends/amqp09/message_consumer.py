@@ -8,12 +8,13 @@ append, and when all of them are there transfer and close.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import ClassVar, Final, Protocol
 
 from twisted.python.failure import Failure
 
 from amqproute.broker.local_transaction import Retirement
 from amqproute.conditions import Condition
+from amqproute.content_class import ContentClass
 from amqproute.entry import Entry
 from amqproute.frontends.amqp09.channel_base import ChannelBase
 from amqproute.frontends.amqp09.channel_consumer import HeldDelivery
@@ -43,6 +44,10 @@ from amqproute.wire.amqp09.shapes import AmqpMethod, InlineBody
 __all__ = ["MessageChannel", "MessageConsumer", "MessageGetter"]
 
 
+_LONGEST_REFERENCE: Final = InlineBody(bytes(64), is_reference=True)
+"""With a name that is longer than any of ours."""
+
+
 class MessageChannel(Protocol):
     """The class message on a channel, as its consumers see it."""
 
@@ -57,9 +62,16 @@ class MessageChannel(Protocol):
         """A transaction was rolled back: the client answers these once more."""
 
     def refer(
-        self, source: BodySource, transfer: Callable[[InlineBody], None], ended: Ended
+        self,
+        consumer: MessageConsumer,
+        source: BodySource,
+        transfer: Callable[[InlineBody], None],
+        ended: Ended,
     ) -> None:
         """Send a message by reference."""
+
+    def withdraw(self, consumer: MessageConsumer) -> None:
+        """Send no more of what a consumer is getting by reference."""
 
 
 class MessageConsumer(Consumer09):
@@ -96,6 +108,13 @@ class MessageConsumer(Consumer09):
         """See `ChannelConsumer.class_facts`."""
         return {**super().class_facts(), "content-class": "message"}
 
+    def stop(self) -> None:
+        """See `ChannelConsumer.stop`: what is on its way by reference is sent no further."""
+        was_over = self._is_over
+        super().stop()
+        if not was_over and not self.is_momentary:
+            self._methods.withdraw(self)
+
     def capacity(self) -> int:
         """See `IConsumer.capacity`."""
         return 0 if self._methods.outgoing is not None else super().capacity()
@@ -121,6 +140,8 @@ class MessageConsumer(Consumer09):
                 channel.send(transfer)
             except FrameTooLargeError:
                 is_referred = True
+        if is_referred:
+            self._check_fields(transfer)
         if self.no_ack:
             tag = tags.issue_settled()
         else:
@@ -132,6 +153,16 @@ class MessageConsumer(Consumer09):
         elif not self.no_ack:
             self._methods.expect(tag)
         return tag
+
+    def _check_fields(self, transfer: MessageTransfer) -> None:
+        """Check that a transfer can be sent whose body is a reference.
+
+        Raises:
+            FrameTooLargeError: its fields do not fit into a frame.
+        """
+        body, transfer.body = transfer.body, _LONGEST_REFERENCE
+        self._owner.channel.check_fits(transfer)
+        transfer.body = body
 
     def _send_body(self, entry: Entry, tag: int, layout: BodyLayout) -> None:
         transfer, self._transfer = self._transfer, None
@@ -169,7 +200,7 @@ class MessageConsumer(Consumer09):
             if not self.no_ack:
                 methods.expect(tag)
 
-        methods.refer(source, send, lambda why: self._referred(entry, tag, why))
+        methods.refer(self, source, send, lambda why: self._referred(entry, tag, why))
 
     def _referred(self, entry: Entry, tag: int, why: Failure | MessageReject | bool | None) -> None:
         """A message is sent by reference, or cannot be; see `OutgoingReference`."""
@@ -201,6 +232,7 @@ class MessageGetter(MessageConsumer):
     __slots__ = ("_answer",)
 
     is_momentary = True
+    takes: ClassVar[frozenset[ContentClass]] = frozenset((ContentClass.BASIC,))
 
     def __init__(
         self,
@@ -221,7 +253,7 @@ class MessageGetter(MessageConsumer):
 
     def exhausted(self) -> None:
         """See `IConsumer.exhausted`: the queue is empty."""
-        if self._behind or self._tunnels:
+        if self._behind:
             return  # a very large one, which is being looked at
         answer, self._answer = self._answer, None
         if answer is not None:
@@ -229,6 +261,7 @@ class MessageGetter(MessageConsumer):
             self._leave()
 
     def _send(self, entry: Entry, content: DeliveredContent) -> int:
+        self._check_fields(self._transfer_of(entry, content))
         answer, self._answer = self._answer, None
         if answer is not None:
             answer(MessageOk())

@@ -82,7 +82,7 @@ class _Reference:
         name: the client's.
         content: its octets.
         is_saved: it has a checkpoint.
-        unwritten: answers to appends whose octets are not written, with their number.
+        unwritten: answers to appends whose octets are not written.
         transfers: those that refer to it, with their answers.
         uses: of them, those that are being published.
         is_refused: one of them was refused.
@@ -104,7 +104,7 @@ class _Reference:
         self.name = name
         self.content: IStagedContent | None = None
         self.is_saved = False
-        self.unwritten: deque[tuple[OrderedAnswer, int]] = deque()
+        self.unwritten: deque[OrderedAnswer] = deque()
         self.transfers: list[tuple[MessageTransfer, OrderedAnswer]] = []
         self.uses = 0
         self.is_refused = False
@@ -144,6 +144,7 @@ class MessageMethods(ClassMethods):
         super().__init__(channel)
         self.window = PrefetchWindow()
         self.outgoing: OutgoingReference | None = None
+        self._referring: MessageConsumer | None = None
         self._answers = OrderedAnswers(self._send, self._pressed)
         self._asked: deque[_Asked] = deque()
         self._is_unasked_ignored = False
@@ -186,9 +187,7 @@ class MessageMethods(ClassMethods):
     # -- answers ---------------------------------------------------------------------------------
 
     def _send(self, method: AmqpMethod) -> None:
-        channel = self.channel.channel
-        if channel.is_open:
-            channel.send(method)
+        self.channel.tell(method)
 
     def _pressed(self, is_pressed: bool) -> None:
         host, who = self.channel.host, (self.channel, "answers")
@@ -222,6 +221,9 @@ class MessageMethods(ClassMethods):
         if isinstance(method, MessageReject) and method.code not in (REFUSED, NOT_AT_ONCE):
             words = f"a message.reject with code {method.code}"
             self.channel.fail(ReplyCode.SYNTAX_ERROR, words, method)
+        elif isinstance(method, MessageEmpty | MessageOffset):
+            words = f"{method.traits.name} answers nothing that a broker asks"
+            self.channel.fail(ReplyCode.COMMAND_INVALID, words, method)
         elif self._asked:
             self._asked.popleft().answered(method)
         elif not self._is_unasked_ignored:
@@ -287,6 +289,7 @@ class MessageMethods(ClassMethods):
 
     def refer(
         self,
+        consumer: MessageConsumer,
         source: BodySource,
         transfer: Callable[[InlineBody], None],
         ended: Ended,
@@ -294,6 +297,7 @@ class MessageMethods(ClassMethods):
         """Send a message by reference; nothing else of this class is delivered meanwhile.
 
         Args:
+            consumer: whose it is.
             source: of the body.
             transfer: sends the transfer.
             ended: see `OutgoingReference`.
@@ -301,13 +305,19 @@ class MessageMethods(ClassMethods):
         self._serial += 1
 
         def over(why: Failure | MessageReject | bool | None) -> None:
-            self.outgoing = None
+            self.outgoing = self._referring = None
             ended(why)
             self.channel.connection.event_batch.afterwards(self.channel.dispatch)
 
         name = f"amqproute-{self.channel.channel.number}.{self._serial}".encode()
+        self._referring = consumer
         self.outgoing = OutgoingReference(self, name, source, transfer, over)
         self.outgoing.begin()
+
+    def withdraw(self, consumer: MessageConsumer) -> None:
+        """Send no more of what a consumer is getting by reference (09-MSG-27)."""
+        if self.outgoing is not None and self._referring is consumer:
+            self.outgoing.withdraw()
 
     # -- references of the client ----------------------------------------------------------------
 
@@ -401,9 +411,17 @@ class MessageMethods(ClassMethods):
     def _writer(self, reference: _Reference) -> Callable[[int], None]:
         def written(size: int) -> None:
             self.channel.connection.release(size)
-            unwritten = reference.unwritten
+            unwritten, content = reference.unwritten, reference.content
+            try:
+                if content is not None and not content.is_lost:
+                    content.check()
+            except StoreError as error:
+                if not self.channel.is_ended:
+                    code, words = staging_reply(error)
+                    self.channel.fail(code, words, MessageAppend())
+                return
             if unwritten:
-                unwritten.popleft()[0].give(MessageOk())
+                unwritten.popleft().give(MessageOk())
             self.channel.connection.flush()
 
         return written
@@ -421,7 +439,7 @@ class MessageMethods(ClassMethods):
             return
         if octets:
             self.channel.connection.hold(len(octets))
-            reference.unwritten.append((answer, len(octets)))
+            reference.unwritten.append(answer)
         else:
             answer.give(MessageOk())
 
@@ -515,7 +533,11 @@ class MessageMethods(ClassMethods):
         method, answer = transfers.popleft()
         content = reference.content
         assert content is not None
-        publish = self._publishing(method, answer, content.size)
+        try:
+            publish = self._publishing(method, answer, content.size)
+        except PreconditionFailed:
+            self._give_up(reference, 1 + len(transfers))
+            raise
         publish.reference = reference
 
         def failed(failure: Failure) -> None:

@@ -143,7 +143,7 @@ class OutgoingReference:
         transfer: sends the transfer, when the body is there.
         ended: called once: with None when all is sent, with a failure when the body cannot be read,
             with the client's `MessageReject` when it does not want it, and with False when the
-            channel has gone before.
+            channel has gone before, or it was withdrawn.
     """
 
     def __init__(
@@ -174,6 +174,12 @@ class OutgoingReference:
         if ended is not None:
             self._source.close()
             ended(why)
+
+    def withdraw(self) -> None:
+        """Close the reference without the transfer: nobody is to get it any more."""
+        if self._ended is not None:
+            self._close()
+            self.end(False)
 
     def _opened(self, answer: AmqpMethod) -> None:
         if isinstance(answer, MessageReject):

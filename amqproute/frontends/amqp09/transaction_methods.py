@@ -109,7 +109,11 @@ class TransactionMethods(DeliveryMethods):
         """Publish contents of another class than basic, in order with all others."""
 
     def begin_publishing(self) -> None:
-        """Slow the client down like a publisher: what it stages will be published."""
+        """Slow the client down like a publisher: what it stages will be published.
+
+        Raises:
+            UnauthorizedAccess: it may publish nowhere.
+        """
 
     def publish_part(self, event: ContentPartReceived) -> bool:
         """Publish such a content in parts; see `ChannelPublisher.take_part`.

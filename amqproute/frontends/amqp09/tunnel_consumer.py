@@ -32,7 +32,7 @@ __all__ = ["MOST_COPIES", "MOST_COPY_OCTETS", "Consumer09"]
 MOST_COPIES: Final = 100
 """Broadcasts that wait for one consumer."""
 MOST_COPY_OCTETS: Final = 1024 * 1024
-"""Octets of their bodies."""
+"""Octets of these."""
 
 
 class _Broadcast(NamedTuple):
@@ -41,6 +41,11 @@ class _Broadcast(NamedTuple):
     method: TunnelRequest
     property_octets: bytes
     body: bytes
+
+    @property
+    def octets(self) -> int:
+        """All that is in memory of it, as it is on the wire."""
+        return len(self.body) + len(self.property_octets) + len(self.method.meta_data.octets)
 
 
 class Consumer09(ChannelConsumer):
@@ -69,6 +74,11 @@ class Consumer09(ChannelConsumer):
         self._copy_octets = 0
         self.copies_lost = 0
 
+    @property
+    def takes_tunnels(self) -> bool:
+        """Whether it is given tunnel.request."""
+        return ContentClass.TUNNEL in self.takes
+
     def class_facts(self) -> dict[str, object]:
         """See `ChannelConsumer.class_facts`."""
         return {"broadcasts-lost": self.copies_lost} if self.copies_lost else {}
@@ -79,7 +89,7 @@ class Consumer09(ChannelConsumer):
 
     def deliver(self, entries: Sequence[Entry]) -> None:
         """See `IConsumer.deliver`."""
-        tunnels = [each for each in entries if _is_tunnel(each)]
+        tunnels = [each for each in entries if _is_tunnel(each)] if self.takes_tunnels else []
         if tunnels:
             self._tunnels.extend(tunnels)
             self._bytes += sum([len(each.message.encoded) for each in tunnels])
@@ -119,7 +129,7 @@ class Consumer09(ChannelConsumer):
     def _send_tunnels(self) -> None:
         while self._copies and self._may_send and self._room(1, 0):
             copy = self._copies.popleft()
-            self._copy_octets -= len(copy.body)
+            self._copy_octets -= copy.octets
             self._owner.channel.send_content(copy.method, copy.property_octets, (copy.body,))
         sent: list[Entry] = []
         refused: list[Entry] = []
@@ -151,27 +161,35 @@ class Consumer09(ChannelConsumer):
     def _send_to_others(self, request: _Broadcast) -> None:
         if isinstance(self.source, Queue):
             for each in tuple(self.source.state.consumers.rotation):
-                if each is not self and isinstance(each, Consumer09):
+                if each is not self and isinstance(each, Consumer09) and each.takes_tunnels:
                     each.take_copy(request)
 
     def take_copy(self, request: _Broadcast) -> None:
         """Send what was broadcast by another consumer of the queue, now or when there is room."""
+        try:
+            self._owner.channel.check_fits(request.method, request.property_octets)
+        except FrameTooLargeError:
+            self._lose("it does not fit into frames of the client")
+            return
         if (
             len(self._copies) >= MOST_COPIES
-            or self._copy_octets + len(request.body) > MOST_COPY_OCTETS
+            or self._copy_octets + request.octets > MOST_COPY_OCTETS
         ):
-            self.copies_lost += 1
-            self._connection.error_log.add(
-                "{connection} ({principal}) consumer {consumer} loses a broadcast to {node}: it "
-                "does not read what waits for it",
-                consumer=self.tag,
-                node=self.source.name,
-            )
+            self._lose("the client does not read what waits for it")
             return
         self._copies.append(request)
-        self._copy_octets += len(request.body)
+        self._copy_octets += request.octets
         self._send_tunnels()
         self._connection.flush()
+
+    def _lose(self, why: str) -> None:
+        self.copies_lost += 1
+        self._connection.error_log.add(
+            "{connection} ({principal}) consumer {consumer} loses a broadcast to {node}: {why}",
+            consumer=self.tag,
+            node=self.source.name,
+            why=why,
+        )
 
 
 def _is_tunnel(entry: Entry) -> bool:

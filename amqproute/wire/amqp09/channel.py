@@ -216,6 +216,11 @@ class Channel:
         """Remaining octets of the outgoing content (`send_body`)."""
         return self._sending
 
+    @property
+    def held_frames(self) -> int:
+        """Frames that wait for the end of the outgoing content."""
+        return len(self._held)
+
     # ------------------------------------------------------------------- opening and closing
 
     def open_ok(self) -> None:
@@ -338,6 +343,16 @@ class Channel:
         """Octets of the largest method frame that the peer takes, without what frames it."""
         return self._owner.output.largest_payload
 
+    def check_fits(self, method: AmqpMethod, property_octets: bytes = b"") -> None:
+        """Check that a method, and a content header with these properties, can be sent.
+
+        Raises:
+            FrameTooLargeError: one of them does not fit into a frame.
+        """
+        output = self._owner.output
+        output.check("a method", len(encode_method(method, self._owner.version)))
+        output.check("a content header", 12 + len(property_octets))
+
     def cancel_consumer(self, tag: str) -> None:
         """Server: notify the client that a consumer was ended by the server (basic.cancel).
 
@@ -408,8 +423,8 @@ class Channel:
         header_size = 12 + len(property_octets)
         most = output.largest_payload
         if method_size > most or header_size > most:
-            output._check("a method", method_size)
-            output._check("a content header", header_size)
+            output.check("a method", method_size)
+            output.check("a content header", header_size)
         there = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if size is not None and size < there:
             raise LocalProtocolError(f"{there} octets of a body of {size}")
@@ -477,7 +492,7 @@ class Channel:
                     size = len(body)
                     address = shortstr(head.exchange) + shortstr(head.routing_key)
                     header_size = 12 + len(head.property_octets)
-                    output._check("a content header", header_size)
+                    output.check("a content header", header_size)
                     known = head
                     method_size = 13 + len(tag_octets) + len(address)
                     beginning = _DELIVER_HEAD.pack(1, number, method_size, _DELIVER)

@@ -1119,7 +1119,8 @@ class Connection09(Handshake):
                 Violation.CONSUMER_OF_ANOTHER_CHANNEL,
                 f"consumer {tag!r} is of channel {owner.number}",
             )
-        channel.forget_consumer(tag)
+        if not isinstance(method, FileCancel):  # whose consumer may go on for a while
+            channel.forget_consumer(tag)
         return True
 
     def _rule_work(self, channel: Channel, method: AmqpMethod) -> bool:

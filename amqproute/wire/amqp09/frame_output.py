@@ -94,7 +94,7 @@ class FrameOutput:
         Raises:
             FrameTooLargeError: it is larger than a frame.
         """
-        self._check("a method", len(payload))
+        self.check("a method", len(payload))
         self.frames += 1
         return _HEAD.pack(METHOD, channel, len(payload)) + payload + FRAME_END
 
@@ -120,8 +120,8 @@ class FrameOutput:
         Raises:
             FrameTooLargeError: method or header are larger than a frame.
         """
-        self._check("a method", len(payload))
-        self._check("a content header", 12 + len(property_octets))
+        self.check("a method", len(payload))
+        self.check("a content header", 12 + len(property_octets))
         self.frames += 2
         head = b"".join(
             (
@@ -175,7 +175,12 @@ class FrameOutput:
         self.frames += 1
         return _HEAD.pack(BODY, channel, 0) + FRAME_END
 
-    def _check(self, what: str, size: int) -> None:
+    def check(self, what: str, size: int) -> None:
+        """Check the payload of a frame that cannot be split.
+
+        Raises:
+            FrameTooLargeError: it is larger than a frame.
+        """
         if size > self.largest_payload:
             raise FrameTooLargeError(
                 f"{what} of {size} octets in frames of at most {self.largest_payload}"
