@@ -924,7 +924,7 @@ class Queue:
             is_loading = is_loading or line.is_busy
         if consumers.cursors:
             is_loading = self._scan() or is_loading
-        if not is_loading:
+        if not is_loading and not self._again:  # what has come back takes another round
             # Consumers that still have capacity are barred from the remaining entries, or do not
             # select them.
             self._notify_exhausted(with_capacity_only=state.levels.has_resident)

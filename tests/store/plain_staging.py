@@ -42,7 +42,7 @@ class PlainContentReader:
     def read(self, size: int) -> Deferred[bytes]:
         part = self._octets[:size]
         self.skip(size)
-        self._held.require()
+        self._held.check()
         return self._held.staging.later(lambda: part)
 
     def skip(self, octets: int) -> None:
@@ -71,12 +71,12 @@ class PlainHeld:
     def is_lost(self) -> bool:
         return self.content.holder is not self
 
-    def require(self) -> None:
+    def check(self) -> None:
         if self.is_lost:
             raise StagedContentLost("lost")
 
     def append(self, parts: Sequence[bytes]) -> None:
-        self.require()
+        self.check()
         octets = b"".join(parts)
         content = self.content
         self.staging.require(content, len(content.octets) + len(octets))
@@ -85,7 +85,7 @@ class PlainHeld:
         self.staging.later(lambda: len(octets)).addCallback(self._written)
 
     def save(self, identifier: str | None = None) -> Deferred[int]:
-        self.require()
+        self.check()
         size = self.size
         if self.content.saved is not None:
             self.content.saved = size
@@ -94,7 +94,7 @@ class PlainHeld:
         return self.staging.later(lambda: size)
 
     def reader(self) -> PlainContentReader:
-        self.require()
+        self.check()
         return PlainContentReader(self)
 
     def release(self) -> None:
@@ -218,7 +218,7 @@ class PlainStaging:
 
     def _held(self, held: PlainHeld) -> Deferred[Any]:
         def look() -> PlainHeld:
-            held.require()
+            held.check()
             return held
 
         return self.later(look)  # type: ignore[no-any-return]

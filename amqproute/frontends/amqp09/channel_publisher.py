@@ -318,13 +318,12 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
                     done.append(delivery)
             except Unresolved as unresolved:
                 self._wait_for_hop(delivery, unresolved.hop)
+            except (ResourceLimitExceeded, ResourceDeleted, NotFound) as error:
+                self._note_refused(delivery, error)
+                refused.append(delivery)
             except (AmqpError, TopologyFault) as error:
-                fault = self._refusal(delivery, error)
-                if fault is None:
-                    refused.append(delivery)
-                else:
-                    self._owner.refuse(fault, delivery.publish.original.method)
-                    untaken.append(delivery)
+                self._owner.refuse(error, delivery.publish.original.method)
+                untaken.append(delivery)
             if was_open and not self._owner.channel.is_open:
                 untaken += deliveries[place + 1 :]
                 break  # what comes behind is not taken (09-CHAN-17)
@@ -372,18 +371,6 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         count = self.topology.put_alike(method.exchange, target, messages, batch, self.origin)
         plan.takes_many = count == len(messages)
         return count
-
-    def _refusal(
-        self, delivery: PublishedContent, error: AmqpError | TopologyFault
-    ) -> AmqpError | TopologyFault | None:
-        """Note that a message is refused; return what closes the channel, None for nothing."""
-        if not isinstance(error, ResourceLimitExceeded | ResourceDeleted | NotFound):
-            return error
-        try:
-            self._note_refused(delivery, error)
-        except PreconditionFailed as fault:
-            return fault  # there is no transaction that it could fail
-        return None
 
     def _note_refused(self, delivery: PublishedContent, error: AmqpError) -> None:
         self._owner.connection.error_log.message_refused(
@@ -669,14 +656,15 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         """Do something for a message on its way in; if it is refused, the rest is not kept."""
         try:
             act()
+        except (ResourceLimitExceeded, ResourceDeleted, NotFound) as error:
+            delivery.large = None
+            self._note_refused(delivery, error)
         except (AmqpError, TopologyFault) as error:
             delivery.large = None
-            fault = self._refusal(delivery, error)
-            if fault is not None:
-                self._arriving = None
-                self._owner.refuse(fault, delivery.publish.original.method)
-                if isinstance(delivery.publish, ClassPublish):
-                    answer_classes([delivery.publish], False)
+            self._arriving = None
+            self._owner.refuse(error, delivery.publish.original.method)
+            if isinstance(delivery.publish, ClassPublish):
+                answer_classes([delivery.publish], False)
 
     def _begin_large(self, delivery: PublishedContent) -> None:
         """Look at what precedes the body, and refuse now what would be refused in the end."""

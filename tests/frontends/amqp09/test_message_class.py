@@ -222,12 +222,14 @@ class TransferTests(MessageCase):
         client.write(call(1, "message.open", reference=b"r"))
         client.methods.clear()
         client.write(call(1, "message.transfer", body=by_reference(b"r"), routing_key="q"))
+        self.house.store.is_held = True
         for _ in range(20):
             client.write(call(1, "message.append", reference=b"r", bytes=b"x"))
         self.assertEqual(client.end.producerState, "paused")
-        client.end.protocol.dataReceived(call(1, "message.close", reference=b"r"))
+        self.house.store.let_go()
         client.run()
         self.assertEqual(client.end.producerState, "producing")
+        client.write(call(1, "message.close", reference=b"r"))
         self.assertEqual(client.names(), [OK] * 22)
 
 
