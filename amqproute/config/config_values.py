@@ -134,10 +134,11 @@ class _Walk:
     def _setting(
         self, value: object, shown: object, default: object, at: Location
     ) -> Iterator[SettingValue]:
-        if isinstance(value, Settings):
+        if isinstance(value, Settings) and isinstance(default, dict):
             assert isinstance(shown, dict)
-            assert isinstance(default, dict)
             yield from self.group(value, shown, default, at)
+        elif isinstance(value, Settings):  # a group that is not there by default
+            yield from self._entry(value, shown, at)
         elif isinstance(value, dict) and value and shown != default:
             assert isinstance(shown, dict)
             for (key, each), inner in zip(value.items(), shown.values(), strict=True):

@@ -9,6 +9,7 @@ from typing import Any
 from amqproute.config import Config
 from amqproute.config.config_diff import after_reload
 from amqproute.config.config_values import setting_values, shown_settings, version_of
+from amqproute.config.loader import unresolved_credentials
 from tests.config.test_config_files import FilesCase
 
 ENVIRON = {"WINDOW": "7", "PORT": "5999", "HUSH": "very-hush", "CREDENTIALS_DIRECTORY": "/c"}
@@ -58,6 +59,30 @@ class ValueTests(FilesCase):
             },
         )
         self.assertEqual(self.changed(Config()), {})
+
+    def test_optional_groups(self) -> None:
+        """A group that is not there by default has the settings that are given."""
+        self.write(
+            "amqproute.yaml",
+            "users:\n  ldap:\n    servers: ['ldaps://${HUSH}']\n    bind-dn: cn=x\n"
+            "    search-base: dc=x\n    bind-password-file: '%d/password'\n"
+            "  issuers:\n    main: {issuer: 'https://login.example', audience: [amqproute]}\n",
+        )
+        found = self.changed(self.load(ENVIRON))
+        self.assertEqual(
+            found["users.ldap.servers"],
+            (["ldaps://${HUSH}"], "environment", "amqproute.yaml:3"),
+        )
+        self.assertEqual(
+            found["users.ldap.bind-password-file"],
+            ("%d/password", "credential", "amqproute.yaml:6"),
+        )
+        self.assertEqual(
+            found["users.issuers.main.issuer"],
+            ("https://login.example", "file", "amqproute.yaml:8"),
+        )
+        (problem,) = unresolved_credentials(self.load({"HUSH": "hush"}))
+        self.assertEqual(problem.key, "users.ldap.bind-password-file")
 
     def test_all(self) -> None:
         """Without a file every value is a default; one that is given has its line all the same."""
