@@ -860,6 +860,7 @@ def advise(config: Config) -> list[ConfigProblem]:
         *_advise_federation(config, place),
         *_advise_listen(config, place),
         *_advise_targets(config, place),
+        *_advise_realms(config, place),
         *_advise_rest(config, place),
     ]
 
@@ -918,6 +919,30 @@ def _advise_listen(config: Config, place: _Place) -> Iterator[ConfigProblem]:
                 )
         if "ANONYMOUS" in listen.mechanisms:
             yield place.problem(at, "ANONYMOUS lets everybody in who reaches this endpoint")
+
+
+def _advise_realms(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    """Warn about a directory or an issuer that nobody can log in by, or by which everybody can."""
+    users = config.users
+    offered = {name for listen in config.listen for name in listen.mechanisms}
+    has_http = config.management.http is not None
+    if users.ldap is not None and "PLAIN" not in offered and not has_http:
+        words = "nobody can log in by it: no endpoint under listen has PLAIN among its mechanisms"
+        yield place.problem(("users", "ldap"), words)
+    for_tokens = {"OAUTHBEARER", "XOAUTH2", *(("PLAIN",) if users.token_passwords else ())}
+    if users.issuers and not offered & for_tokens and not has_http:
+        words = "nobody can log in by them: no endpoint under listen has OAUTHBEARER or XOAUTH2"
+        yield place.problem(("users", "issuers"), words)
+    if users.ldap is None and not users.issuers:
+        return
+    for index, rule in enumerate(config.access):
+        if rule.who in ("user:*", "*") and rule.allow:
+            at: Location = ("access", index) if place.is_given(("access",)) else ("access",)
+            words = (
+                f"a rule gives {rule.who} rights: that is everybody whom the directory or an "
+                "issuer knows; name their groups, as in group:operators"
+            )
+            yield place.problem(at, words)
 
 
 def _advise_targets(config: Config, place: _Place) -> Iterator[ConfigProblem]:

@@ -392,6 +392,23 @@ class AdviceTests(SynchronousTestCase):
             self.assertIn(key, keys)
         self.assertEqual(keys.count("listen[0].mechanisms"), 2)
 
+    def test_realms(self) -> None:
+        """A directory or issuer that nobody can use, or by which everybody has rights."""
+        ldap = "ldap: {servers: ['ldaps://a'], user-dn: 'uid={name}'}"
+        issuers = "issuers: {a: {issuer: 'https://a.example', audience: [a]}}"
+        keys = self.keys(f"users: {{{ldap}, {issuers}}}\n")
+        self.assertLessEqual({"users.ldap", "users.issuers", "access"}, {*keys})
+        keys = self.keys(
+            f"users: {{{ldap}, {issuers}}}\n"
+            "listen: [{endpoint: 'tcp:1', tls: implicit, mechanisms: [PLAIN, XOAUTH2]}]\n"
+            "tls: {certificate: a, private-key: b}\n"
+            "access: [{who: 'group:a', allow: [publish]}, {who: 'user:*', allow: [consume]}]\n"
+        )
+        self.assertNotIn("users.ldap", keys)
+        self.assertNotIn("users.issuers", keys)
+        self.assertIn("access[1]", keys)
+        self.assertNotIn("access[0]", keys)
+
     def test_wildcards(self) -> None:
         """Whom a wildcard seems to name, and does not, if nothing else lets private places in."""
         text = (

@@ -58,9 +58,10 @@ def health(
 ) -> int:
     """Run the health checks of the running daemon, or the one that is named.
 
-    The checks are store, journal, disk, listeners, certificates, clock, dns, dnssec, destinations,
-    oldest-message, consumers and alarms; docs/health.md says what each asks. A finding is printed
-    with its cure. The exit code is 1 if a check has failed; a warning does not change it.
+    The checks are store, journal, disk, listeners, certificates, clock, realms, dns, dnssec,
+    destinations, oldest-message, consumers and alarms; docs/health.md says what each asks. A
+    finding is printed with its cure. The exit code is 1 if a check has failed; a warning does not
+    change it.
     """
     if nagios:
         return _as_plugin(access, check, within)
