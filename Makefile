@@ -112,6 +112,7 @@ COMPILE = $(VENV)/lock/bin/uv pip compile --quiet --universal --python-version 3
 lock: $(VENV)/.lock ## requirements*.lock: pinned versions with hashes, from setup.cfg
 	$(COMPILE) -o requirements.lock
 	$(COMPILE) --extra pipeline --constraint requirements.lock -o requirements-pipeline.lock
+	$(COMPILE) --extra tracing --constraint requirements.lock -o requirements-tracing.lock
 
 # The wheel among the locked versions, in an environment that has nothing else.
 sbom: wheel $(VENV)/.lock ## dist/amqproute-*.cdx.json: what a deployment consists of (CycloneDX)

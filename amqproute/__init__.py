@@ -15,8 +15,8 @@ Imports only go down, and packages of one layer do not know each other; a test h
     10 tools                                   demonstration, benchmark, synthetic journals
     9  daemon  cli                             assembly, process, commands
     8  dashboard                               pages for operators
-    7  pipeline  http  metrics                 journals as tables; what browsers and programs see;
-                                               what is measured of everything below
+    7  pipeline  http  metrics  tracing        journals as tables; what browsers and programs see;
+                                               what is measured of everything below; traces
     6  frontends  relay  services              clients in, peers out, reserved nodes
     5  broker                                  nodes, entries, batches, receipts
     4  store journal resolver auth routing     capabilities, each replaceable
@@ -24,6 +24,7 @@ Imports only go down, and packages of one layer do not know each other; a test h
     3  interfaces                              the seams, in one file
     2  message  content_class  entry  values   values exchanged between packages, and how records
        stored  body  stored_values             of the store encode them
+       trace_context
     1  wire                                    engines: bytes in, events out; no sockets, no clock
     0  errors  conditions  outcomes  address   usable everywhere
        url  dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  printable  jsontext

@@ -382,6 +382,10 @@ class IJournal(Interface):
     def now_us() -> int:
         """Return the wall clock, microseconds since the epoch."""
 
+    # Any: as for `note`.
+    def arrivals(came: Any) -> Any:
+        """Return the event for arrivals (`amqproute.journal.event.Came`), to be recorded."""
+
     # Any: the type of events is the journal's, and the journal is a layer above.
     def note(event: Any) -> None:
         """Record an event (`amqproute.journal.event`) that belongs to no transaction."""

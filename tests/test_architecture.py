@@ -40,7 +40,16 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "next_steps",
     ),
     ("wire",),
-    ("body", "message", "content_class", "values", "entry", "stored", "stored_values"),
+    (
+        "body",
+        "message",
+        "content_class",
+        "values",
+        "entry",
+        "stored",
+        "stored_values",
+        "trace_context",
+    ),
     ("interfaces", "plugins"),
     (
         "store",
@@ -56,7 +65,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ),
     ("broker",),
     ("frontends", "relay", "services"),
-    ("pipeline", "http", "metrics"),
+    ("pipeline", "http", "metrics", "tracing"),
     ("dashboard",),
     ("daemon", "cli"),
     ("tools",),
@@ -84,7 +93,7 @@ REACTOR_IN = ("amqproute.daemon.service", "amqproute.cli")
 SANS_IO = ("amqproute.wire", "amqproute.client")
 NO_TWISTED = (
     "errors", "conditions", "outcomes", "address", "url", "targets", "wire", "message", "values",
-    "content_class", "entry", "filters", "translation",
+    "content_class", "entry", "filters", "translation", "trace_context",
 )  # fmt: skip
 IO_MODULES = {
     "asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "select", "selectors",
@@ -102,6 +111,8 @@ LOCAL_IMPORTS: dict[str, set[str]] = {
     "amqproute.cli.commands.requeue": {"amqproute.config.units"},
     "amqproute.cli.commands.token": {"amqproute.config.units"},
     "amqproute.cli.render": {"amqproute.cli.terminal"},
+    "amqproute.daemon.assembly": {"amqproute.daemon.tracing_assembly"},
+    "amqproute.daemon.preflight": {"amqproute.daemon.tracing_assembly"},
     "amqproute.cli.runner": {"twisted.internet.reactor"},
 }
 """Module -> names it may import inside a function; each with its reason in a comment there."""

@@ -18,7 +18,11 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 import amqproute
 
 ROOT = Path(amqproute.__file__).parent.parent
-LOCKS = {"requirements.lock": (), "requirements-pipeline.lock": ("pipeline",)}
+LOCKS = {
+    "requirements.lock": (),
+    "requirements-pipeline.lock": ("pipeline",),
+    "requirements-tracing.lock": ("tracing",),
+}
 TARGETS = [
     {
         "python_version": version,
@@ -143,8 +147,9 @@ class LockTests(SynchronousTestCase):
                 self.assertGreater(len(known), len(list(demanded(extras))))
 
     def test_alike(self) -> None:
-        """Both files agree: who adds the pipeline later changes nothing that runs."""
+        """All files agree: who adds an extra later changes nothing that runs."""
         for target in TARGETS:
-            larger = locked("requirements-pipeline.lock", target)
-            for key, version in locked("requirements.lock", target).items():
-                self.assertEqual(larger[key], version, key)
+            for name in LOCKS:
+                larger = locked(name, target)
+                for key, version in locked("requirements.lock", target).items():
+                    self.assertEqual(larger[key], version, key)

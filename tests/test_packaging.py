@@ -79,12 +79,14 @@ class MetadataTests(SynchronousTestCase):
         declared = names(metadata()["options"]["install_requires"])
         extras = metadata()["options.extras_require"]
         extra = names(extras["pipeline"])
-        of_realms = {
+        of_extras = {
             "auth/ldap_client.py": names(extras["ldap"]),
             "auth/issuer_keys.py": names(extras["oauth"]),
             "auth/issuer_realm.py": names(extras["oauth"]),
+            "tracing/otlp_exporter.py": names(extras["tracing"]) | {"opentelemetry"},
         }
         modules = {
+            "google": "protobuf",
             "openssl": "pyopenssl",
             "yaml": "pyyaml",
             "dns": "dnspython",
@@ -101,7 +103,7 @@ class MetadataTests(SynchronousTestCase):
             )
             with_spark = "pipeline" in path.parts or any(map(path.match, spark))
             here = declared | extra if with_spark else declared
-            for place, own in of_realms.items():
+            for place, own in of_extras.items():
                 if path.match(place):
                     here = declared | own
             found = re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(), re.MULTILINE)

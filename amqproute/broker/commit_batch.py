@@ -18,7 +18,6 @@ from amqproute.entry import Entry
 from amqproute.interfaces import IBatch, IJournal, IStoreTransaction
 from amqproute.journal.event import (
     SILENCE,
-    ArrivalEvent,
     Came,
     DepartureEvent,
     JournalEvent,
@@ -226,8 +225,7 @@ class Batch:
             self.transaction.mark_received(stream.key, ids)
             stream.trim(self.transaction)
         if self.came:
-            journal = self._journal
-            self.transaction.record(ArrivalEvent(journal.now_us(), self.came, journal.domain))
+            self.transaction.record(self._journal.arrivals(self.came))
         done: Deferred[None] = self.transaction.commit(patient)
         done.addCallbacks(self._committed, self._failed)
         gate = self.gate
@@ -282,8 +280,7 @@ class Batch:
             # Messages delivered early are in memory only, and end there: they began all the same.
             ahead = set(self.ahead)
             left = [each for each in self.came if type(each[1]) is Entry and each[1] in ahead]
-            journal = self._journal
-            journal.note(ArrivalEvent(journal.now_us(), left, journal.domain))
+            self._journal.note(self._journal.arrivals(left))
         return failure
 
     def _undo(self) -> None:

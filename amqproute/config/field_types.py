@@ -388,6 +388,27 @@ def _via_text(text: str) -> str:
     return text
 
 
+def _http_url(text: str) -> str:
+    parts = urlsplit(text)
+    _ = parts.port  # raises ValueError
+    if parts.scheme not in ("http", "https") or not parts.hostname or not text.isascii():
+        raise ValueError(f"{text!r} is not a URL such as https://collector.example:4318/v1/traces")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise ValueError("a URL without user, password and fragment is wanted")
+    return text
+
+
+def is_own_url(text: str) -> bool:
+    """Return whether a URL leads to this machine, by name or address."""
+    host = urlsplit(text).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 Seconds = Annotated[
     float,
     BeforeValidator(units.parse_seconds),
@@ -432,6 +453,7 @@ PolicyName = Annotated[str, AfterValidator(_policy_name)]
 RegularExpression = Annotated[str, AfterValidator(_regular_expression)]
 ShortText = Annotated[str, AfterValidator(_short_text)]
 Target = Annotated[str, AfterValidator(_target)]
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
 ViaText = Annotated[str, AfterValidator(_via_text)]
 FromList = BeforeValidator(_as_tuple)
 """Lets a YAML list become a tuple; strict pydantic does not."""

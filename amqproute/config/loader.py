@@ -30,7 +30,7 @@ from amqproute.config.access_settings import ListenSettings
 from amqproute.config.config_files import MergedDocument, merged_text, read_files
 from amqproute.config.config_source import ConfigPlace, ConfigSource, Location, dotted
 from amqproute.config.endpoint import parse_endpoint
-from amqproute.config.field_types import SYSTEM_TRUST
+from amqproute.config.field_types import SYSTEM_TRUST, is_own_url
 from amqproute.config.node_settings import BindingSettings, NodeSettings
 from amqproute.config.routing_settings import RouteSettings
 from amqproute.config.schema import Config
@@ -444,6 +444,7 @@ def _cross_checks(config: Config) -> list[ConfigProblem]:
         *_check_peers(config, place),
         *_check_management(config, place),
         *_check_realms(config, place),
+        *_check_tracing(config, place),
     ]
 
 
@@ -510,6 +511,25 @@ def _check_realms(config: Config, place: _Place) -> Iterator[ConfigProblem]:
         if each.issuer in issuers:
             yield place.problem(at, f"is that of {issuers[each.issuer]!r} already")
         issuers.setdefault(each.issuer, name)
+
+
+def _check_tracing(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    tracing = config.tracing
+    at: Location = ("tracing",)
+    if tracing.enabled and not config.journal.enabled:
+        yield place.problem((*at, "enabled"), "needs journal.enabled: spans are made from it")
+    is_encrypted = tracing.endpoint.startswith("https:")
+    if tracing.headers_file is not None and not is_encrypted and not is_own_url(tracing.endpoint):
+        words = "would cross the network unencrypted; write an endpoint with https"
+        yield place.problem((*at, "headers-file"), words)
+    if (tracing.certificate is None) != (tracing.private_key is None):
+        given, other = "certificate", "private-key"
+        if tracing.certificate is None:
+            given, other = other, given
+        yield place.problem((*at, given), f"needs tracing.{other} beside it")
+    for name in ("trust", "certificate"):
+        if getattr(tracing, name) not in (None, SYSTEM_TRUST) and not is_encrypted:
+            yield place.problem((*at, name), "has no meaning without https in tracing.endpoint")
 
 
 def _check_listen(config: Config, place: _Place) -> Iterator[ConfigProblem]:
@@ -816,6 +836,15 @@ def _named_files(config: Config) -> list[tuple[Location, Path]]:
         (("resolver", "anchors"), config.resolver.anchors),
         *_files_of_realms(config),
     ]
+    if config.tracing.enabled:
+        tracing = config.tracing
+        trust = None if tracing.trust == SYSTEM_TRUST else Path(tracing.trust)
+        files += [
+            (("tracing", "headers-file"), tracing.headers_file),
+            (("tracing", "trust"), trust),
+            (("tracing", "certificate"), tracing.certificate),
+            (("tracing", "private-key"), tracing.private_key),
+        ]
     if ("users", "file") in config.source.places or os.path.lexists(config.users.file):
         files.append((("users", "file"), config.users.file))
     return [(at, path) for at, path in files if path is not None]

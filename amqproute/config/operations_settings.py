@@ -13,9 +13,11 @@ from amqproute.config.field_types import (
     EndpointText,
     FilePath,
     FromList,
+    HttpUrl,
     Network,
     Seconds,
     ShortText,
+    Trust,
 )
 from amqproute.config.schema_base import AT_START, DAY, HOUR, MEBIBYTE, Settings
 
@@ -29,6 +31,7 @@ __all__ = [
     "StagingSettings",
     "StatusSettings",
     "StoreSettings",
+    "TracingSettings",
 ]
 
 
@@ -303,6 +306,90 @@ class JournalSettings(Settings):
         description="What happens while the journal cannot be written. stop: publishers, clients "
         "and peers alike, get no credit; messages already here are still delivered. count: "
         "everything continues, and records that do not fit in memory are lost and counted.",
+    )
+
+
+class TracingSettings(Settings):
+    """Export of traces to an OpenTelemetry collector. It needs the extra tracing (pip install
+    'amqproute[tracing]') and the journal, from which a thread makes the spans;
+    docs/tracing.md."""
+
+    enabled: Annotated[bool, AT_START] = Field(
+        default=False,
+        description="Record trace contexts in the journal, pass them on to peers with "
+        "trace-context: keep, and export spans.",
+    )
+    endpoint: HttpUrl = Field(
+        default="http://127.0.0.1:4318/v1/traces",
+        description="Where the collector takes OTLP over HTTP, with the path.",
+    )
+    headers_file: FilePath | None = Field(
+        default=None,
+        description="File with headers for the collector, as in Authorization: Bearer TOKEN, one "
+        "per line; readable only by the daemon. Needs https, or an address of this machine. null: "
+        "none. Read again on reload, as are the files below.",
+    )
+    trust: Trust = Field(
+        default="system",
+        description="PEM file with the certificate authorities that the collector's certificate "
+        "is checked against, or the word system for those of the machine.",
+    )
+    certificate: FilePath | None = Field(
+        default=None,
+        description="PEM file with the certificate chain to show to the collector. null: none.",
+    )
+    private_key: FilePath | None = Field(
+        default=None,
+        description="PEM file with its private key, without a passphrase and readable only by the "
+        "daemon.",
+    )
+    timeout: Seconds = Field(
+        default=10.0,
+        gt=0,
+        le=120,
+        description="The time for one export.",
+    )
+    service_name: ShortText = Field(
+        default="amqproute",
+        description="The service.name of the spans; their service.instance.id is the container-id.",
+    )
+    sample_failures: bool = Field(
+        default=True,
+        description="Export the traces of messages that were rejected, expired, returned or "
+        "dead-lettered. It is decided when the journal has the end of a message here; one of the "
+        "reasons under sample is enough.",
+    )
+    sample_slow: Seconds | None = Field(
+        default=60.0,
+        gt=0,
+        description="Export those of messages that were here for longer than this. null: not for "
+        "that reason.",
+    )
+    sample_parent: bool = Field(
+        default=True,
+        description="Export those of messages whose sender records the trace, as the flag in its "
+        "traceparent says: clients, and peers with trace-context: keep.",
+    )
+    sample_rate: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Export this share of all, as in 0.01 for one in a hundred. The trace id "
+        "decides, so that all brokers on the way choose the same messages.",
+    )
+    max_messages: int = Field(
+        default=10000,
+        ge=100,
+        le=1000000,
+        description="The maximum number of messages whose end is awaited, about 4 KiB of memory "
+        "each. Of more, the oldest are decided by what has happened so far.",
+    )
+    max_spans: int = Field(
+        default=10000,
+        ge=1000,
+        le=1000000,
+        description="The maximum number of spans that wait for the collector; further ones are "
+        "dropped and counted.",
     )
 
 

@@ -196,6 +196,14 @@ class PeerSettings(InheritingSettings):
         "each message by its id in the sender's store. The ids of the last 200000 messages are "
         "remembered, for receipt-lifetime at most.",
     )
+    trace_context: Literal["keep", "drop"] = Field(
+        default="drop",
+        description="What becomes of the trace context of messages (docs/tracing.md). keep: it is "
+        "passed on to this peer in the annotation x-opt-traceparent, and traces that this peer "
+        "records are recorded here too. drop: the annotation is removed, and what this peer "
+        "records decides nothing here. A property traceparent that a client has set is part of "
+        "its message and always goes with it. A reload applies to new connections.",
+    )
     contract: ContractSettings = Field(
         default=ContractSettings(),
         description="Limits for this peer, for its messages to and through this broker, over all "

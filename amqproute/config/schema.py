@@ -57,6 +57,7 @@ from amqproute.config.operations_settings import (
     StagingSettings,
     StatusSettings,
     StoreSettings,
+    TracingSettings,
 )
 from amqproute.config.routing_settings import (
     PeerSettings,
@@ -220,6 +221,7 @@ class Config(Settings):
     staging: StagingSettings = Field(default=StagingSettings(), description=StagingSettings.__doc__)
     limits: LimitSettings = Field(default=LimitSettings(), description=LimitSettings.__doc__)
     journal: JournalSettings = Field(default=JournalSettings(), description=JournalSettings.__doc__)
+    tracing: TracingSettings = Field(default=TracingSettings(), description=TracingSettings.__doc__)
     status: StatusSettings = Field(default=StatusSettings(), description=StatusSettings.__doc__)
     management: ManagementSettings = Field(
         default=ManagementSettings(), description=ManagementSettings.__doc__

@@ -92,6 +92,7 @@ from amqproute.daemon.receipt_expiry import ReceiptClock, ReceiptExpiry
 from amqproute.daemon.relay_identity import RelayIdentity, RoutesInForce
 from amqproute.daemon.reporting import make_reporter, own_domain, report_terms
 from amqproute.daemon.routes import describe_route
+from amqproute.daemon.running_tracing import RunningTracing, find_key
 from amqproute.daemon.shutdown import end_traffic, flush
 from amqproute.daemon.staging_expiry import StagingExpiry
 from amqproute.errors import AmqprouteError, StoreError
@@ -134,7 +135,7 @@ from amqproute.services.reply_paths import REPLY_NOTES, ReplyPaths
 from amqproute.services.sender_reports import Reporter
 from amqproute.services.transfer import TransferService
 from amqproute.services.watermarks import Watermarks
-from amqproute.store.model import DamagedEntry
+from amqproute.store.model import DamagedEntry, StoreRecovery
 from amqproute.store.sqlite import SqliteStore
 from amqproute.store.start_evidence import holdings_of
 from amqproute.store.store_files import STORE_FILE
@@ -303,6 +304,7 @@ class Application:
             lambda: self.links.connections,
         )
         self.delays_of_reactor = ReactorDelay(reactor)
+        self.tracing: RunningTracing | None = None
         self.metrics: MetricsService | None = None
         self.health: HealthProbes | None = None
         self.readiness = Readiness(self)
@@ -339,7 +341,11 @@ class Application:
             self.resolver,
             connector,
             RelayIdentity(
-                self.container_id, self._stream, lambda: self.config, self.certificates.contexts
+                self.container_id,
+                self._stream,
+                lambda: self.config,
+                self.certificates.contexts,
+                None if self.tracing is None else self.tracing.ids,
             ),
             self._reactor,
             self.clock.now_ms,
@@ -397,6 +403,8 @@ class Application:
         await self.journaling.begin(
             recovery, self.store, self.container_id, self._stream, identity.former_stream
         )
+        if config.tracing.enabled:
+            await self._start_tracing(recovery)
         self.journaling.configured(config)
         branches = recovery.notes.get(BRANCH_NOTES, {})
         recovery.queues.pop(BRANCH_ROWS, None)  # for no node: branches know their entries
@@ -517,6 +525,17 @@ class Application:
                 self.journaling.loss_accepted(recovery.accepted, count)
                 self.store.settle_loss()
         self.is_started = True
+
+    async def _start_tracing(self, recovery: StoreRecovery) -> None:
+        # Here, because its libraries belong to an extra.
+        from amqproute.daemon.tracing_assembly import Tracing
+
+        journal = self.journaling.kept
+        assert journal is not None  # the configuration demands one
+        key = await find_key(self.store, recovery, os.urandom)
+        tracing = Tracing(self.config, self._reactor, self.container_id, key, journal)
+        tracing.start()
+        self.tracing = tracing
 
     def _recover_accounts(
         self, notes: Mapping[str, bytes], held: Mapping[int, tuple[int, int]]
@@ -804,6 +823,8 @@ class Application:
             ("http", self.web.prepare),
         ):
             self.reloader.register(name, prepare)
+        if self.tracing is not None:
+            self.reloader.register("tracing", self.tracing.prepare)
 
     def _prepare_nodes(self, config: Config) -> Apply:
         apply_nodes = self.inventory.prepare(configured(config))
@@ -890,6 +911,8 @@ class Application:
                 is_orderly = False
                 log.error("the store did not close well: {error}", error=str(error))
         await self.journaling.end(is_orderly)
+        if self.tracing is not None:
+            await self.tracing.stop()
 
     async def _write_the_rest(self) -> None:
         try:
@@ -960,6 +983,7 @@ class Application:
             lambda: self.config,
             self.clock.now_ms,
             self.container_id,
+            None if self.tracing is None else self.tracing.facts,
         )
 
     def _offer_monitoring(self) -> None:

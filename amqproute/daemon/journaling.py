@@ -27,7 +27,7 @@ from amqproute.config.schema import Config
 from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry
 from amqproute.errors import AmqprouteError
 from amqproute.interfaces import IStore
-from amqproute.journal.event import SILENCE, UNKNOWN, ArrivalEvent, RunEvent
+from amqproute.journal.event import SILENCE, UNKNOWN, Came, RunEvent
 from amqproute.journal.journal_writer import Journal, JournalListener, JournalTerms
 from amqproute.journal.large_digest import find_digest
 from amqproute.journal.reader import as_json
@@ -70,6 +70,7 @@ def terms_of(config: Config) -> JournalTerms:
         keep_seconds=journal.keep or 0.0,
         max_bytes=journal.max_bytes or 0,
         stops=journal.on_full == "stop",
+        is_traced=config.tracing.enabled,
     )
 
 
@@ -227,8 +228,7 @@ class Journaling:
                 found = [row for row in found if row.id not in strange]
             if found:
                 await _digest_rests(found)
-                domain = self.journal.domain
-                self.journal.note(_found(queue_of_key(key), found, domain, sources))
+                self.journal.note(self.journal.arrivals(_found(queue_of_key(key), found, sources)))
         return count
 
     def watch(self, store: IStore, broker: Broker) -> None:
@@ -403,16 +403,14 @@ async def _digest_rests(rows: Sequence[StoredEntry]) -> None:
                 log.error("message {entry} cannot be read: {error}", entry=row.id, error=str(error))
 
 
-def _found(
-    node: str, rows: Sequence[StoredEntry], domain: str, sources: JournalSources
-) -> ArrivalEvent:
-    came = []
+def _found(node: str, rows: Sequence[StoredEntry], sources: JournalSources) -> list[Came]:
+    came: list[Came] = []
     for row in rows:
         message = Message(row.encoded, row.rest)
         durable = not row.flags & TRANSIENT
         entry = Entry(row.id, message, durable, True, row.arrived_ms, row.expires_ms)
         came.append((node, entry, sources.of(row.flags, message), b"", None))
-    return ArrivalEvent(now_us(), came, domain)
+    return came
 
 
 class JournalSources:

@@ -16,6 +16,8 @@ from amqproute.metrics.broker_metrics import (
     MetricsParts,
     NetworkMetrics,
     StoreMetrics,
+    TracingFacts,
+    TracingMetrics,
     TransferMetrics,
 )
 from amqproute.metrics.metrics_service import MetricsService
@@ -88,6 +90,7 @@ def make_metrics(
     config: Callable[[], Config],
     now_ms: Callable[[], int],
     name: str,
+    tracing: Callable[[], TracingFacts] | None = None,
 ) -> MetricsService:
     """Return the service that answers scrapes, of the broker of a name."""
     network, transfers = NetworkMetrics(parts), TransferMetrics(parts)
@@ -107,6 +110,7 @@ def make_metrics(
             transfers.transfers,
             store.store,
             store.journal,
+            TracingMetrics(tracing).tracing,
             nodes.hosts,
         ),
         (nodes.nodes, nodes.topics, peers.peers),

@@ -39,6 +39,8 @@ __all__ = ["EXPIRES_SOON", "PreflightFindings", "examine_files", "examine_machin
 
 EXPIRES_SOON: Final = datetime.timedelta(days=21)
 """Seconds of remaining validity below which a certificate causes a warning."""
+OF_TRACING: Final = ("opentelemetry", "google")
+"""Packages that the extra ``tracing`` brings."""
 MADE_BY_SYSTEMD: Final = (Path("/run"), Path("/var/lib"))
 """Parent directories of RuntimeDirectory= and StateDirectory=, which exist once the unit starts."""
 
@@ -85,6 +87,8 @@ def examine_files(config: Config) -> PreflightFindings:
     if not any(key.startswith("tls.") for key in keys):
         _examine_tls(config, findings)
     _examine_bindings(config, findings)
+    if config.tracing.enabled and not any(key.startswith("tracing.") for key in keys):
+        _examine_tracing(config, findings)
     if "users.file" not in keys and config.users.file.exists():
         try:
             UserFile.load(config.users.file)
@@ -133,6 +137,23 @@ def _examine_bindings(config: Config, findings: PreflightFindings) -> None:
         except InvalidField as error:
             at = ("bindings", index, "filter")
             findings.problems.append(problem_at(config, at, error.description))
+
+
+def _examine_tracing(config: Config, findings: PreflightFindings) -> None:
+    """Check that the extra is installed, and what the collector is shown."""
+    try:
+        # Here, because its libraries belong to an extra.
+        from amqproute.daemon.tracing_assembly import make_sink
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in OF_TRACING:
+            raise
+        words = "the extra tracing is not installed; pip install 'amqproute[tracing]'"
+        findings.problems.append(problem_at(config, ("tracing", "enabled"), words))
+        return
+    try:
+        make_sink(config, "").close()
+    except ConfigError as error:
+        findings.problems += error.problems
 
 
 def _examine_tls(config: Config, findings: PreflightFindings) -> None:
@@ -187,6 +208,7 @@ def examine_machine(config: Config) -> PreflightFindings:
     path = config.state_directory / STORE_FILE
     found = PreflightFindings()
     _examine_key(config, found)
+    _examine_secrets(config, found)
     try:
         runs = is_in_use(path)
     except PermissionError:
@@ -215,6 +237,23 @@ def examine_machine(config: Config) -> PreflightFindings:
             PreflightFindings()
         )  # a daemon has started meanwhile: the findings are from the middle of its start
     return found
+
+
+def _examine_secrets(config: Config, findings: PreflightFindings) -> None:
+    """Check that nobody else can read what only the daemon may know about the collector."""
+    if not config.tracing.enabled:
+        return
+    for key in ("headers-file", "private-key"):
+        path = getattr(config.tracing, key.replace("-", "_"))
+        if path is None:
+            continue
+        try:
+            mode = path.stat().st_mode
+        except OSError:
+            continue  # reported by `examine_files`
+        if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
+            words = f"{path} can be read by every user of this machine: chmod o= {path}"
+            findings.exposures.append(problem_at(config, ("tracing", key), words))
 
 
 def _examine_key(config: Config, findings: PreflightFindings) -> None:

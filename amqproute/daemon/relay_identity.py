@@ -10,6 +10,7 @@ from amqproute.daemon.peer_assembly import peer_engine
 from amqproute.daemon.reporting import proved_domain
 from amqproute.net.tls import TlsContexts
 from amqproute.routing.table import Router
+from amqproute.trace_context import HopTracing, TraceIds
 from amqproute.values import NextHop, TransportSecurity
 from amqproute.wire.amqp10.connection import Connection
 
@@ -24,6 +25,7 @@ class RelayIdentity:
         stream: identifies the store to peers that keep receipts.
         config: returns the configuration in force.
         contexts: with the certificate in force; None without TLS.
+        ids: of spans; None without tracing.
     """
 
     def __init__(
@@ -32,11 +34,13 @@ class RelayIdentity:
         stream: str,
         config: Callable[[], Config],
         contexts: TlsContexts | None,
+        ids: TraceIds | None = None,
     ) -> None:
         self.own_id = own_id
         self.stream = stream
         self._config = config
         self._contexts = contexts
+        self._ids = ids
 
     def engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
         """See `OutgoingIdentity.engine`."""
@@ -46,6 +50,11 @@ class RelayIdentity:
         """See `OutgoingIdentity.origin`."""
         contexts = self._contexts
         return proved_domain(self._config(), None if contexts is None else contexts.certificate)
+
+    def tracing(self, hop: NextHop) -> HopTracing:
+        """See `OutgoingIdentity.tracing`: as the contract with the peer says."""
+        is_kept = self._config().peer_for(hop.domain).trace_context == "keep"
+        return HopTracing(is_kept, self._ids if is_kept else None)
 
 
 class RoutesInForce:

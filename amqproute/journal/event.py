@@ -30,6 +30,7 @@ from amqproute.interfaces import IJournal
 from amqproute.journal.record import LONGEST_NAME, LONGEST_RUN, MAX_WORDS, RecordKind, encode, named
 from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of, header_of
 from amqproute.outcomes import ErrorDetails
+from amqproute.trace_context import context_of
 from amqproute.values import (
     ORIGIN,
     RELAY_PREFIX,
@@ -295,6 +296,15 @@ class ArrivalEvent(JournalEvent):
         first = came[0][1]
         return len((first.message if type(first) is Entry else first).encoded) >= _LARGE
 
+    def _read(
+        self,
+        columns: dict[str, Sequence[object]],
+        messages: Sequence[Message],
+        known: _KnownFacts | None,
+    ) -> None:
+        """Read the fields of messages without their caches, which belong to another thread."""
+        _add_facts(columns, messages, known)
+
     def _made(self) -> Sequence[MessageRun]:
         runs: list[MessageRun] = []
         groups = _alike(self._came)
@@ -341,10 +351,26 @@ class ArrivalEvent(JournalEvent):
         if origin.store and all(len(tag) == TAG_OCTETS and tag[0] < 0x80 for tag in tags):
             shared["from_stream"] = origin.store
             columns["from_entry"] = [int.from_bytes(tag, "big") for tag in tags]
-        _add_facts(columns, messages, known)
+        self._read(columns, messages, known)
         if not origin.is_peer and self._domain and columns["origin"].count(None) == len(part):
             columns["origin"] = [self._domain]
         return _run(kind, len(part), self.time_us, shared, columns)
+
+
+class TracedArrivalEvent(ArrivalEvent):
+    """Arrivals of which the trace context is recorded as well."""
+
+    __slots__ = ()
+
+    def _read(
+        self,
+        columns: dict[str, Sequence[object]],
+        messages: Sequence[Message],
+        known: _KnownFacts | None,
+    ) -> None:
+        _add_facts(columns, messages, known)
+        contexts = map(context_of, messages)
+        columns["traceparent"] = [None if each is None else str(each) for each in contexts]
 
 
 def _expires_us(entry: Entry) -> int:
@@ -380,7 +406,7 @@ _KnownFacts = dict[int, tuple[_Facts, _Notes]]
 
 
 def _add_facts(
-    columns: dict[str, Sequence[Any]], messages: Sequence[Message], known: _KnownFacts | None
+    columns: dict[str, Sequence[object]], messages: Sequence[Message], known: _KnownFacts | None
 ) -> None:
     """Read the fields of messages without their caches, which belong to another thread."""
     facts: list[_Facts] = []
@@ -553,6 +579,10 @@ class NullJournal:
     def now_us(self) -> int:
         """See `IJournal.now_us`: always the same."""
         return 0
+
+    def arrivals(self, came: Sequence[Came]) -> JournalEvent:
+        """See `IJournal.arrivals`: an event that nobody writes."""
+        return ArrivalEvent(0, came, "")
 
     def note(self, event: JournalEvent) -> None:
         """See `IJournal.note`: does nothing."""

@@ -27,7 +27,14 @@ from zope.interface import implementer
 
 from amqproute.errors import StoreError
 from amqproute.interfaces import IJournal
-from amqproute.journal.event import JournalEvent, MessageRun, RunEvent
+from amqproute.journal.event import (
+    ArrivalEvent,
+    Came,
+    JournalEvent,
+    MessageRun,
+    RunEvent,
+    TracedArrivalEvent,
+)
 from amqproute.journal.journal_outbox import JournalOutbox, read_rows
 from amqproute.journal.loss_counter import LossCounter
 from amqproute.journal.record import LONGEST_RUN, RecordKind
@@ -66,6 +73,7 @@ class JournalTerms:
         stops: accept no messages while the journal cannot be written; otherwise records are
             counted instead of written.
         held_bytes: bound on records that wait in memory for the disk.
+        is_traced: trace contexts are recorded; as of the start.
         gather_seconds: time that events wait for others; not configured.
         retry_seconds: the pause after a failure of the disk; not configured.
     """
@@ -76,6 +84,7 @@ class JournalTerms:
     max_bytes: int = 0
     stops: bool = True
     held_bytes: int = 16 * 1024 * 1024
+    is_traced: bool = False
     gather_seconds: float = GATHER_SECONDS
     retry_seconds: float = RETRY_SECONDS
 
@@ -168,6 +177,7 @@ class Journal:
         self.figures = JournalFigures()
         self.now_us = now_us
         self.outbox = JournalOutbox(now_us, self._committed)
+        self._arrivals = TracedArrivalEvent if terms.is_traced else ArrivalEvent
         self._reactor = reactor
         self._seconds = seconds
         self._listener = listener
@@ -186,6 +196,7 @@ class Journal:
         self._lost = 0
         self._is_encoded = False
         self._segments: JournalSegments | None = None
+        self._name = ""
         self._tally = LossCounter(directory)
         self._began = self._synced_at = self._retained_at = 0.0
         self._synced_bytes = 0
@@ -198,6 +209,10 @@ class Journal:
         return f"<Journal {self.directory} waiting={self.waiting}>"
 
     # Called by the threads of the reactor and of the store; these calls do not wait.
+
+    def arrivals(self, came: Sequence[Came]) -> ArrivalEvent:
+        """See `IJournal.arrivals`."""
+        return self._arrivals(self.now_us(), came, self.domain)
 
     def note(self, event: JournalEvent) -> None:
         """See `IJournal.note`."""
@@ -391,6 +406,7 @@ class Journal:
         known = begun(self.directory, names.stream, found)
         if not former:
             known.ids.update(each for _, run in lacking for each in begun_by(run))
+        self._name = found.journal
         self._segments = segments
         self._retained_at = -RETAIN_SECONDS
         self.log.info(
@@ -553,6 +569,12 @@ class Journal:
         if stops:
             reason = f"the journal cannot be written: {words}"
             self._reactor.callFromThread(self._listener.journal_failed, reason)
+
+    @property
+    def position(self) -> tuple[str, int]:
+        """The journal's name, and the sequence of its next record; an empty name before `open`."""
+        segments = self._segments
+        return ("", 1) if segments is None else (self._name, segments.place.seq)
 
     @property
     def lag_seconds(self) -> float:

@@ -241,6 +241,8 @@ class JournalRecord:
         protocol: what the connection speaks if that is not AMQP 1.0: ``AMQP 0-9-1``, ``AMQP 0-9``.
         content_class: the class of AMQP 0-9 that the message was published as, here or elsewhere:
             ``file``, ``stream``, ``tunnel``; none for the classes basic and message.
+        traceparent: the trace context in force at the message's arrival, as W3C Trace Context
+            writes it; only with tracing, and if the message has one.
     """
 
     v: int
@@ -293,6 +295,7 @@ class JournalRecord:
     return_to: str | None = None
     protocol: str | None = None
     content_class: str | None = None
+    traceparent: str | None = None
 
     @property
     def event_id(self) -> str:

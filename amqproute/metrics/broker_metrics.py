@@ -25,7 +25,15 @@ from amqproute.services.watermarks import Watermarks
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import DeadLetterReason
 
-__all__ = ["DaemonFacts", "MetricsParts", "NetworkMetrics", "StoreMetrics", "TransferMetrics"]
+__all__ = [
+    "DaemonFacts",
+    "MetricsParts",
+    "NetworkMetrics",
+    "StoreMetrics",
+    "TracingFacts",
+    "TracingMetrics",
+    "TransferMetrics",
+]
 
 REASONS = (DISK, MAX_BYTES, MEMORY, STORE, JOURNAL, DAMAGE, "drain")
 """Reasons for which publishers get no credit."""
@@ -71,6 +79,33 @@ class DaemonFacts:
     places: Iterable[tuple[str, int]] = ()
     connections: Iterable[CountedConnection] = ()
     log_ins: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TracingFacts:
+    """Facts about tracing.
+
+    Attributes:
+        messages: decided, by reason.
+        spans: by result.
+        failures: failed exports.
+        waiting_spans: in the queue.
+        waiting_messages: without a decision.
+        evicted: messages decided before their end.
+        unknown: ends without a known beginning.
+        unread: records.
+        skipped: records.
+    """
+
+    messages: Mapping[str, int]
+    spans: Mapping[str, int]
+    failures: int
+    waiting_spans: int
+    waiting_messages: int
+    evicted: int
+    unknown: int
+    unread: int
+    skipped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +227,35 @@ class TransferMetrics:
         add("amqproute_dropped_receipts", parts.receipts.dropped)
         for each in fields(parts.reports):
             add("amqproute_reports", getattr(parts.reports, each.name), each.name)
+        yield
+
+
+class TracingMetrics:
+    """Tracing, if it is switched on.
+
+    Args:
+        facts: returns facts about tracing; None without it.
+    """
+
+    def __init__(self, facts: Callable[[], TracingFacts] | None) -> None:
+        self._facts = facts
+
+    def tracing(self, snapshot: MetricsSnapshot) -> Iterator[None]:
+        """Add the counters of tracing."""
+        if self._facts is None:
+            return
+        add, facts = snapshot.add, self._facts()
+        for reason, count in facts.messages.items():
+            add("amqproute_tracing_messages", count, reason)
+        for result, count in facts.spans.items():
+            add("amqproute_tracing_spans", count, result)
+        add("amqproute_tracing_failures", facts.failures)
+        add("amqproute_tracing_waiting_spans", facts.waiting_spans)
+        add("amqproute_tracing_waiting_messages", facts.waiting_messages)
+        add("amqproute_tracing_evicted_messages", facts.evicted)
+        add("amqproute_tracing_unknown_messages", facts.unknown)
+        add("amqproute_tracing_unread_records", facts.unread)
+        add("amqproute_tracing_skipped_records", facts.skipped)
         yield
 
 

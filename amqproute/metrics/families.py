@@ -307,6 +307,30 @@ SECTIONS: Final[Mapping[str, tuple[str, tuple[MetricFamily, ...]]]] = {
             _counter("journal_closed_segments", "Segments closed"),
         ),
     ),
+    "Tracing": (
+        "Without tracing these families have no samples. `reason` is why a message's trace is "
+        "exported (docs/tracing.md), or `discarded`. `result` is `exported`, `dropped` (no room "
+        "in the queue) or `failed` (the collector has not taken them).",
+        (
+            _counter("tracing_messages", "Messages whose trace was decided about", ("reason",)),
+            _counter("tracing_spans", "Spans, by what became of them", ("result",)),
+            _counter("tracing_failures", "Exports that have failed, repetitions included"),
+            _gauge("tracing_waiting_spans", "Spans that wait for the collector"),
+            _gauge("tracing_waiting_messages", "Messages whose end is awaited"),
+            _counter(
+                "tracing_evicted_messages",
+                "Messages whose trace was decided about before their end, to make room",
+            ),
+            _counter(
+                "tracing_unknown_messages",
+                "Messages that have ended and whose beginning was not known",
+            ),
+            _gauge("tracing_unread_records", "Records of the journal that were not read yet"),
+            _counter(
+                "tracing_skipped_records", "Records of the journal skipped for being too many"
+            ),
+        ),
+    ),
     "Scrapes": (
         "",
         (

@@ -21,6 +21,7 @@ from amqproute.net.pump import EngineProtocol, TransportFacts
 from amqproute.relay import failure_verdict
 from amqproute.relay.failure_verdict import FailureAction, FailureScope, FailureVerdict, PeerFailure
 from amqproute.relay.peer_session import PeerSession, SessionListener, SessionTerms
+from amqproute.trace_context import HopTracing
 from amqproute.tracebacks import forget_frames
 from amqproute.values import (
     RELAY_PREFIX,
@@ -75,6 +76,9 @@ class OutgoingIdentity(Protocol):
 
     def origin(self) -> str:
         """Return the name of ours that peers know to be proved; empty for none."""
+
+    def tracing(self, hop: NextHop) -> HopTracing:
+        """Return what becomes of the trace context of messages to a hop."""
 
 
 class LookupListener(Protocol):
@@ -290,6 +294,7 @@ class ConnectAgent:
                 address=facts.host,
                 ttl=ttl,
                 level=facts.level,
+                tracing=identity.tracing(hop),
             )
             session = PeerSession(engine, hop, listener, terms, self._now_ms, ready)
             made.append(session)

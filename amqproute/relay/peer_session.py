@@ -26,6 +26,7 @@ from amqproute.relay import failure_verdict
 from amqproute.relay.failure_verdict import FailureVerdict, PeerFailure
 from amqproute.relay.hop_sections import prefix_maker
 from amqproute.relay.large_message_link import LargeMessageLink
+from amqproute.trace_context import DROPPED, HopTracing
 from amqproute.values import (
     FLOOR,
     PATH_CAPABILITY,
@@ -78,6 +79,7 @@ class SessionTerms:
         address: the IP address there, if known.
         ttl: the seconds for which the DNS names this place; None for ever.
         level: the security level reached, one of `values.SECURITY_LEVELS`.
+        tracing: what becomes of the trace context of messages.
     """
 
     own_id: str
@@ -88,6 +90,7 @@ class SessionTerms:
     address: str | None = None
     ttl: float | None = None
     level: str = "none"
+    tracing: HopTracing = DROPPED
 
 
 class SessionListener(Protocol):
@@ -167,7 +170,9 @@ class PeerSession:
         self.no_credit_since_ms: int | None = None
         self.keeps_receipts = False
         self.level = terms.level
-        self._prefix = prefix_maker(terms.own_id, terms.origin, self._check_path)
+        self._prefix = prefix_maker(
+            terms.own_id, terms.origin, self._check_path, terms.tracing, terms.store
+        )
         self._stream = terms.stream
         self._store = terms.store
         self._listener = listener

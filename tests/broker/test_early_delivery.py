@@ -17,6 +17,7 @@ from amqproute.broker.publish_gate import DISK, STORE
 from amqproute.broker.receipts import Receipts
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
+from amqproute.journal.event import ArrivalEvent
 from amqproute.outcomes import Acceptance, Modification, Rejection, Release
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
 from amqproute.wire.amqp10.types import Symbol
@@ -41,6 +42,10 @@ class Diary:
     def now_us(self) -> int:
         """See `IJournal.now_us`."""
         return 1
+
+    def arrivals(self, came: Any) -> ArrivalEvent:
+        """See `IJournal.arrivals`."""
+        return ArrivalEvent(1, came, self.domain)
 
     def note(self, event: Any) -> None:
         """See `IJournal.note`."""

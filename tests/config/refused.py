@@ -16,7 +16,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "frobnicate: 1\n",
         [
-            "1: frobnicate: unknown key; known here are include, container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tolerate-missing-body, remote-services, auto-create, tls, listen, users, access, realms, nodes, aliases, bindings, policies, virtual-hosts, resolver, routes, peers, contracts, relay, distributed-transactions, reports, store, staging, limits, journal, status, management, plugins, log, shutdown-timeout"
+            "1: frobnicate: unknown key; known here are include, container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tolerate-missing-body, remote-services, auto-create, tls, listen, users, access, realms, nodes, aliases, bindings, policies, virtual-hosts, resolver, routes, peers, contracts, relay, distributed-transactions, reports, store, staging, limits, journal, tracing, status, management, plugins, log, shutdown-timeout"
         ],
     ),
     (
@@ -477,6 +477,37 @@ REFUSED: list[tuple[str, list[str]]] = [
         ],
     ),
     (
+        "journal: {enabled: false}\ntracing: {enabled: true}\n",
+        ["2: tracing.enabled: needs journal.enabled: spans are made from it"],
+    ),
+    (
+        "tracing: {endpoint: 'http://collector.example:4318/v1/traces', headers-file: h}\n",
+        [
+            "1: tracing.headers-file: would cross the network unencrypted; write an endpoint with https"
+        ],
+    ),
+    (
+        "tracing: {headers-file: h, private-key: k, trust: t}\n",
+        [
+            "1: tracing.private-key: needs tracing.certificate beside it",
+            "1: tracing.trust: has no meaning without https in tracing.endpoint",
+        ],
+    ),
+    (
+        "tracing: {endpoint: 'collector:4318'}\n",
+        [
+            "1: tracing.endpoint: 'collector:4318' is not a URL such as https://collector.example:4318/v1/traces"
+        ],
+    ),
+    (
+        "tracing: {endpoint: 'https://a:b@collector.example/'}\n",
+        ["1: tracing.endpoint: a URL without user, password and fragment is wanted"],
+    ),
+    (
+        "peers: {beta.example: {trace-context: yes}}\n",
+        ["1: peers.\"beta.example\".trace-context: 'yes' is not one of keep, drop"],
+    ),
+    (
         "limits: {max-frame-size: 100}\n",
         ["1: limits.max-frame-size: 100 is out of range; it has to be at least 512"],
     ),
@@ -527,7 +558,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "<<: {domains: [a]}\n",
         [
-            '1: "<<": unknown key; known here are include, container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tolerate-missing-body, remote-services, auto-create, tls, listen, users, access, realms, nodes, aliases, bindings, policies, virtual-hosts, resolver, routes, peers, contracts, relay, distributed-transactions, reports, store, staging, limits, journal, status, management, plugins, log, shutdown-timeout'
+            '1: "<<": unknown key; known here are include, container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tolerate-missing-body, remote-services, auto-create, tls, listen, users, access, realms, nodes, aliases, bindings, policies, virtual-hosts, resolver, routes, peers, contracts, relay, distributed-transactions, reports, store, staging, limits, journal, tracing, status, management, plugins, log, shutdown-timeout'
         ],
     ),
     ("users: {file: ''}\n", ["1: users.file: '' is not the path of a file"]),

@@ -180,7 +180,7 @@ class LoadsTests(SynchronousTestCase):
         star = {
             "level": "pkix", "relay-for": ["c.example"], "origins": ["*.d.example"],
             "messages-per-second": 5.0, "bytes-per-second": 1000, "suppress-duplicates": True,
-            "contract": {"connections": 3, "links": 4, "spool": 8192},
+            "trace-context": "keep", "contract": {"connections": 3, "links": 4, "spool": 8192},
         }  # fmt: skip
         pins = ["sha256:" + "a" * 64]
         entries = {
@@ -199,6 +199,7 @@ class LoadsTests(SynchronousTestCase):
         )
         self.assertEqual(found.contract, ContractSettings(connections=3, links=9, spool=4096))
         self.assertEqual((found.messages_per_second, found.suppress_duplicates), (5.0, True))
+        self.assertEqual(found.trace_context, "keep")
         found = config.peer_for("y.b.example")
         self.assertEqual(
             (found.level, found.contract), ("pkix", ContractSettings(connections=3, links=9))

@@ -62,6 +62,7 @@ from amqproute.services.management_node import MANAGEMENT, SYNONYMS, ManagementS
 from amqproute.services.transfer import PartnerRules, TransferRules, TransferService
 from amqproute.store.memory import MemoryStore
 from amqproute.stored import StoredEntry
+from amqproute.trace_context import DROPPED, HopTracing
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
     Candidate,
@@ -536,6 +537,10 @@ class FrameBroker:
     def origin(self) -> str:
         """See `OutgoingIdentity.origin`."""
         return ""
+
+    def tracing(self, hop: NextHop) -> HopTracing:
+        """See `OutgoingIdentity.tracing`."""
+        return DROPPED
 
     def engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
         """See `OutgoingIdentity.engine`."""

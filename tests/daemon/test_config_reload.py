@@ -22,8 +22,10 @@ from amqproute.daemon.assembly import Application
 from amqproute.daemon.config_reload import ConfigReloader, ReloadReport
 from amqproute.daemon.log_output import LogOutput
 from amqproute.daemon.service import DaemonService
+from amqproute.daemon.tracing_assembly import Tracing
 from amqproute.errors import AmqprouteError, ConfigError
 from amqproute.services.management_node import MANAGEMENT
+from amqproute.tracing.otlp_exporter import OtlpSink
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Principal
 from tests.integration.support import certificates, new_directory
 from tests.net.test_certificate_reload import revocation_list
@@ -96,6 +98,21 @@ def auto_creates(app: Application) -> object:
     return app._auto_create(name, ANONYMOUS_PRINCIPAL) is not None
 
 
+def tracing_terms(app: Application) -> object:
+    """Return what tracing goes by."""
+    tracing = app.tracing
+    assert isinstance(tracing, Tracing)
+    sink = tracing._export._sink
+    assert isinstance(sink, OtlpSink)
+    return (
+        without(tracing._tracer.terms, "is_trusted"),
+        sink._connection._terms,
+        dict(sink._resource.attributes),
+        tracing._stories.most,
+        tracing._queue.most,
+    )
+
+
 OBSERVED: Final[dict[str, Probe]] = {
     "include": lambda app: app.config.source.files,
     "domains": lambda app: (
@@ -148,6 +165,10 @@ OBSERVED: Final[dict[str, Probe]] = {
     "limits.lock-timeout": lambda app: app.shared.lock_seconds(),  # type: ignore[union-attr]
     "limits.consumer-timeout": lambda app: app.shared.consumer_seconds(),  # type: ignore[union-attr]
     "journal": lambda app: (app.journaling.kept.terms, app.journaling._seconds),  # type: ignore[union-attr]
+    "peers.trace-context": lambda app: app._agent._identity.tracing(  # type: ignore[union-attr]
+        NextHop("beta.example", "beta.example")
+    ),
+    "tracing": tracing_terms,
     "status": status_limits,
     "management": lambda app: (app.web.site._terms, app.web.bounds),
     "management.metrics": lambda app: (  # asked at each scrape
@@ -236,7 +257,8 @@ CHANGED: Final[dict[str, Any]] = {
     "peers.pin": ["key-sha256:" + 64 * "0"], "peers.container-id": "mx.beta.example",
     "peers.relay-for": ["gamma.example"], "peers.origins": ["gamma.example"],
     "peers.messages-per-second": 7, "peers.bytes-per-second": 7000,
-    "peers.suppress-duplicates": True, "relay.lifetime": 86400 * 3, "relay.first-retry": 7,
+    "peers.suppress-duplicates": True, "peers.trace-context": "keep",
+    "relay.lifetime": 86400 * 3, "relay.first-retry": 7,
     "relay.last-retry": 777, "relay.max-hops": 7, "relay.window": 7, "relay.window-bytes": 777777,
     "relay.dead-after": 7, "relay.settle-timeout": 77, "relay.connects-per-second": 7,
     "relay.max-destinations": 777, "relay.idle-timeout": 7, "relay.connect-timeout": 7,
@@ -257,7 +279,11 @@ CHANGED: Final[dict[str, Any]] = {
     "limits.queue-memory-messages": 7, "limits.queue-memory-bytes": 77777,
     "limits.max-nodes": 777, "journal.enabled": False, "journal.segment-bytes": 77777,
     "journal.segment-seconds": 7, "journal.keep": 86400 * 7, "journal.max-bytes": 7777777,
-    "journal.stock-seconds": 777, "journal.on-full": "count", "status.oldest": 7,
+    "journal.stock-seconds": 777, "journal.on-full": "count", "tracing.enabled": False,
+    "tracing.endpoint": "https://127.0.0.1:9/v1/traces", "tracing.timeout": 7,
+    "tracing.service-name": "other", "tracing.sample-failures": False,
+    "tracing.sample-slow": 7, "tracing.sample-parent": False, "tracing.sample-rate": 0.7,
+    "tracing.max-messages": 777, "tracing.max-spans": 7777, "status.oldest": 7,
     "status.oldest-by": {"n": 7}, "status.no-consumer": 7, "status.no-credit": 7,
     "status.certificate": 7, "status.dns": 7, "management.http": "tcp:9672:interface=127.0.0.1",
     "management.tls": "implicit", "management.client-certificate": "optional",
@@ -293,6 +319,14 @@ CHANGED: Final[dict[str, Any]] = {
 """Another value than the default for each setting but those that name files."""
 
 REALM_FILES: Final = ("trust", "bind-password-file", "keys-file")
+TRACING_FILES: Final = {
+    "tracing.headers-file": "headers",
+    "tracing.trust": "trust-2",
+    "tracing.certificate": "chain-2",
+    "tracing.private-key": "key-2",
+}
+"""The settings of tracing that name files, and the files."""
+
 HOST: Final = "virtual-hosts."
 CHANGED.update(
     {f"{HOST}{key}": value for key, value in CHANGED.items()
@@ -332,6 +366,7 @@ class ReloadCase(TestCase):
                 (self.directory / copy).chmod(0o600)
         for name in ("users", "users-2"):
             (self.directory / name).write_text("{}\n")
+        (self.directory / "headers").write_text("Authorization: Bearer secret\n")
         self.settings: dict[str, Any] = {
             "container-id": "mx.alpha.example",
             "domains": ["alpha.example"],
@@ -344,6 +379,13 @@ class ReloadCase(TestCase):
             },
             "listen": [self.listen()],
             "users": {"file": str(self.directory / "users")},
+            "management": {"http": f"unix:{self.directory / 'http'}"},
+            "tracing": {
+                "enabled": True,
+                "endpoint": "https://127.0.0.1:1/v1/traces",
+                "certificate": str(self.directory / "chain"),
+                "private-key": str(self.directory / "key"),
+            },
             "nodes": [{"name": "a"}, {"name": "b"}, QUEUE, TOPIC],
             **self.further,
         }
@@ -382,7 +424,7 @@ class ReloadCase(TestCase):
             return {group: {**self.settings[group], **self.changed_realm(key)}}
         if key == "tls.crl":
             return {group: {**self.settings[group], "crl": [str(self.directory / "crl")]}}
-        value = CHANGED[key]
+        value = str(self.directory / TRACING_FILES[key]) if key in TRACING_FILES else CHANGED[key]
         if not inner:
             return {group: value}
         if group == "listen":
@@ -460,6 +502,7 @@ class SettingTests(ReloadCase):
         files = {"tls.certificate", "tls.private-key", "tls.trust", "tls.crl", "users.file"}
         files |= {f"users.ldap.{name}" for name in ("trust", "bind-password-file")}
         files |= {f"users.issuers.{name}" for name in ("trust", "keys-file")}
+        files |= {*TRACING_FILES}
         self.assertEqual({*CHANGED} | files, {*leaves()})
 
     def test_at_start(self) -> None:

@@ -21,7 +21,7 @@ from amqproute.broker.subscription import Definition
 from amqproute.errors import AmqpError, PreconditionFailed
 from amqproute.filters.registry import NO_FILTERS
 from amqproute.interfaces import ITarget
-from amqproute.journal.event import JournalEvent, MessageRun
+from amqproute.journal.event import ArrivalEvent, JournalEvent, MessageRun
 from amqproute.message import Message
 from amqproute.services import management_node
 from amqproute.services.management_node import EntityType, ManagementReply, ManagementService
@@ -63,6 +63,9 @@ class Notes:
 
     def now_us(self) -> int:
         return 1
+
+    def arrivals(self, came: Any) -> ArrivalEvent:
+        return ArrivalEvent(1, came, self.domain)
 
     def note(self, event: JournalEvent) -> None:
         self.noted.append(event)

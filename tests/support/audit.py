@@ -28,6 +28,7 @@ class Audit:
     Attributes:
         living: entries that have begun and not ended.
         runs: the runs to be written.
+        arrival_type: of the events for arrivals.
     """
 
     is_kept = True
@@ -37,10 +38,15 @@ class Audit:
         self._now_ms = now_ms
         self.living: set[int] = set()
         self.runs: list[MessageRun] = []
+        self.arrival_type = ArrivalEvent
 
     def now_us(self) -> int:
         """See `IJournal.now_us`."""
         return int(self._now_ms() * 1000)
+
+    def arrivals(self, came: Any) -> ArrivalEvent:
+        """See `IJournal.arrivals`."""
+        return self.arrival_type(self.now_us(), came, self.domain)
 
     def note(self, event: Any) -> None:
         """See `IJournal.note`."""

@@ -44,6 +44,7 @@ from amqproute.relay.relay_context import RelayEnvironment
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.routing.table import Router
 from amqproute.services.transfer import PartnerRules, TransferRules, TransferService
+from amqproute.trace_context import DROPPED, HopTracing
 from amqproute.values import (
     Candidate,
     NextHop,
@@ -394,6 +395,7 @@ class MemoryBroker:
         self.receipts.recovered(recovery.received)
         self.id = self.own_id = f"ct-{domain}"
         self.stream = f"stream-{domain}"
+        self.tracing_terms = DROPPED
         router = Router([domain], routes)
         self.agent = ConnectAgent(
             network,
@@ -438,6 +440,10 @@ class MemoryBroker:
     def origin(self) -> str:
         """See `OutgoingIdentity.origin`."""
         return self.domain
+
+    def tracing(self, hop: NextHop) -> HopTracing:
+        """See `OutgoingIdentity.tracing`."""
+        return self.tracing_terms
 
     def engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
         """See `OutgoingIdentity.engine`."""
