@@ -31,7 +31,7 @@ from amqproute.resolver.answer import DnsAnswer, DnsQuestion
 from amqproute.resolver.dns_cache import DnsCache
 from amqproute.resolver.dns_client import ClientLimits, DnsClient
 from amqproute.resolver.nameservers import Nameserver
-from amqproute.resolver.srv import SrvResolver
+from amqproute.resolver.srv import ResolverLimits, SrvResolver
 from amqproute.resolver.zone import ZoneFault, ZoneFaultKind, ZoneServer
 from amqproute.values import Resolution
 from tests.support.patience import PATIENCE
@@ -187,6 +187,7 @@ class NameServerTestCase(TestCase):
             random.Random(1).random,
             reactor,
             targets=dialled(*LOOPBACK),
+            limits=ResolverLimits() if limits else ResolverLimits(deadline=PATIENCE),
         )
 
     def run_async(self, work: Coroutine[Any, Any, None]) -> Deferred[None]:

@@ -69,6 +69,13 @@ class PikaConnectionTests(DaemonTestCase):
         self.assertIn("ACCESS_REFUSED - Login was refused", str(caught.exception))
         self.logged('log-in failed from 127.0.0.1, PLAIN, user "anna"')
 
+    def test_silent_program(self) -> None:
+        """A program that keeps pika from its heartbeats loses the connection; the log says why."""
+        connection = pika.BlockingConnection(parameters(self.daemon, heartbeat=1))
+        self.logged("ended: silent for two intervals of 1 s")
+        with self.assertRaises(pika.exceptions.AMQPConnectionError):
+            connection.channel()
+
     def test_virtual_hosts(self) -> None:
         """/ and the broker's domains are virtual hosts, with a slash before them and without."""
         for name in ("/", "", "alpha.example", "/Alpha.Example"):
