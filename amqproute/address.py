@@ -340,7 +340,7 @@ def in_host(host: str, name: str) -> str:
 
     Args:
         host: the virtual host, which has no slash in its name; empty for ``/``.
-        name: of the node, in its clients' form.
+        name: the name of the node, in its clients' form.
     """
     return f"{_HOSTS}{host}/{name}" if host else name
 
@@ -373,7 +373,7 @@ def placed_in(label: str, name: str) -> str | None:
 
     Args:
         label: the virtual host; see `host_label`.
-        name: of the node, in its clients' form or within the broker.
+        name: the name of the node, in its clients' form or within the broker.
 
     Returns:
         The name; None if it belongs to another virtual host.

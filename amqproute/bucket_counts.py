@@ -28,7 +28,7 @@ class BucketCounts:
             seconds.
 
     Attributes:
-        bounds: as given.
+        bounds: the bounds, as given.
     """
 
     __slots__ = ("_counts", "_edges", "_sum", "_unit", "bounds")

@@ -59,7 +59,7 @@ class Entry:
             after it was paged out.
         line: the `EntryList` that it is in, or was in before it was acquired.
         taken: not available: a consumer holds it, or it is gone.
-        has_seat: it was acquired from the middle of its list, and its place is kept.
+        has_seat: whether it was acquired from the middle of its list, and its place is kept.
         identity: digest of its message-id on queues that reject duplicates; else 0.
         barred: consumers that said undeliverable-here (part 3 §3.4.5), or None. Held weakly, so
             that short-lived consumers leave nothing behind.

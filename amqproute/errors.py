@@ -163,7 +163,7 @@ class StagingFull(StoreError):
     """A bound of what may be staged is reached.
 
     Attributes:
-        is_number: it is a number of contents, rather than of octets.
+        is_number: whether it is a number of contents, rather than of octets.
     """
 
     def __init__(self, words: str, is_number: bool = False) -> None:

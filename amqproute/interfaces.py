@@ -182,7 +182,7 @@ class IBodyDraft(Interface):
         """Add octets. The draft's ``written`` is called with their number when they are written.
 
         Args:
-            parts: of the body and the footer.
+            parts: the parts of the body and the footer.
             bare: octets for the digest, for a draft that computes one.
         """
 
@@ -360,7 +360,7 @@ class IOutbox(Interface):
         """Return, before a commit, what the store has to keep with it.
 
         Args:
-            events: of the transactions that are about to be committed.
+            events: the events of the transactions that are about to be committed.
 
         Returns:
             None for nothing; or a tuple: the number of a row, which grows, its octets, and the
@@ -482,7 +482,7 @@ class ISource(INode):
 
         Args:
             entries: the entries, any order.
-            outcome: of all of them.
+            outcome: the outcome of all of them.
             batch: the `IBatch` in which the effect becomes durable.
             consumer: who held them, for undeliverable-here.
         """
@@ -622,7 +622,7 @@ class IConnectionPump(Interface):
         """Note that the peer has completed its handshake.
 
         Args:
-            kind: of its `Principal`.
+            kind: the kind of its `Principal`.
             user: the principal, as access rules write it.
 
         Returns:
@@ -634,7 +634,7 @@ class IConnectionPump(Interface):
 
         Args:
             condition: the reason.
-            words: for the peer.
+            words: the words for the peer.
         """
 
     def abort() -> None:
@@ -645,7 +645,7 @@ class IConnectionPump(Interface):
 
         Args:
             engine: not started yet.
-            user: of that engine.
+            user: the user of that engine.
             octets: the input of the present engine so far, for the other one.
             since: when the connection began, by the engine's clock.
         """

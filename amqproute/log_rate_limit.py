@@ -58,7 +58,7 @@ class RateLimitedLog:
         """Count, and return the number since the last line; 0 if none is due.
 
         Args:
-            subject: of the line, from a small set.
+            subject: the subject of the line, from a small set.
             count: how many more.
         """
         now = self._seconds()
@@ -149,8 +149,8 @@ class LineShares:
         Args:
             group: one of those given.
             party: that the line is about.
-            kind: of line, without particulars: there must be few kinds.
-            is_warning: it is a warning or worse.
+            kind: the kind of line, without particulars: there must be few kinds.
+            is_warning: whether it is a warning or worse.
             now: the monotonic clock, in seconds.
         """
         allowance = self._groups[group]

@@ -406,7 +406,7 @@ def enclose(message_format: int, octets: bytes, rest: IBody | None = None) -> Me
     It counts as durable, since its own header cannot be read.
 
     Args:
-        message_format: of the transfer, not 0.
+        message_format: the format of the transfer, not 0.
         octets: the message; empty with a rest.
         rest: all of a very large message.
     """

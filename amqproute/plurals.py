@@ -11,7 +11,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
     Args:
         number: how many.
-        noun: in the singular.
+        noun: the noun in the singular.
         plural: where it is not the singular with an ``s``.
     """
     return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -105,7 +105,7 @@ class StoreRoom:
 
     Attributes:
         free: of the file system, for users other than root, less what the log will need of it.
-        total: of the file system.
+        total: the total of the file system.
         reusable: unused pages within the database, whose file never shrinks.
         used: by what is stored, in the database and in files.
         is_short: the disk was full, the database may not grow, and does not have plenty of

@@ -65,7 +65,7 @@ class TurnScheduler:
         """Run a step: now, if there were few in this turn, or in a later turn.
 
         Args:
-            kind: of step.
+            kind: the kind of step.
             source: that caused it.
             step: has to check itself whether it is still wanted.
         """

@@ -20,7 +20,7 @@ class Url:
         scheme: ``amqp``, ``amqps`` or ``unix``.
         host: a name or an IP address; empty for ``unix``.
         port: the TCP port; 0 for ``unix``.
-        path: of the socket; empty for TCP.
+        path: the path of the socket; empty for TCP.
         user: the user name, or None.
         password: the password, or None.
     """

@@ -72,7 +72,7 @@ SECURE_PATH: Final = Symbol("x-opt-require-secure-path")
 RELAY_PREFIX: Final = "amqp$out/"
 SERVICE_BYTES: Final = 1024 * 1024
 """The most octets of a message to a service, which has it in memory as a whole."""
-"""What the name of a relay queue has before the key of its next hop."""
+"""Prefix of the name of a relay queue, before the key of its next hop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def is_of_address(owner: str) -> bool:
 
 
 class TransportSecurity(Enum):
-    """How TLS starts on a connection to a peer. Connections without TLS do not exist."""
+    """Start of TLS on a connection to a peer. Connections without TLS do not exist."""
 
     IMPLICIT = "amqps"
     """TLS from the first octet (SRV service ``amqps``, port 5671)."""
@@ -174,7 +174,7 @@ class Tlsa:
         usage: 0 PKIX-TA, 1 PKIX-EE, 2 DANE-TA, 3 DANE-EE.
         selector: 0 the whole certificate, 1 its public key.
         matching: 0 exact, 1 SHA-256, 2 SHA-512.
-        data: to match.
+        data: the data to match.
     """
 
     usage: int
@@ -247,7 +247,7 @@ class Resolution:
 
     Attributes:
         domain: lower-case A-labels without the final dot.
-        candidates: in the order to try; never empty.
+        candidates: the candidates in the order to try; never empty.
         attempts: questions and answers, a line each, for the operator.
         ttl: validity in seconds.
         stale: an expired answer is used because the name servers fail (RFC 8767).
@@ -309,11 +309,11 @@ class Origin:
 
     Attributes:
         principal: the authenticated sender.
-        is_peer: it is another organization's broker: relay rules apply, not client rules.
+        is_peer: whether it is another organization's broker: relay rules apply, not client rules.
         container_id: the container-id of its open.
         stream: for a relaying peer, the receipts of its stream; None otherwise.
         tag: the delivery-tag of the message being put.
-        is_dead_letter: it has left a queue undelivered; it does not expire a second time.
+        is_dead_letter: whether it has left a queue undelivered; it does not expire a second time.
         replies: for `services.reply_paths`: node to the alias under which replies find it.
         gone_at: when the link ended, by the broker's clock; None while it exists.
         has_credit: messages arrive within credit that was granted for the target's space: they are
@@ -368,8 +368,8 @@ class RouteRule:
         pattern: a domain, or ``*.domain`` for everything below it, or ``*``.
         via: ``amqps://host:port`` or ``amqp://host:port``; None sends to the domain by DNS but
             with the other settings of this rule.
-        target: as in `NextHop`.
-        names: as in `NextHop`.
+        target: the target as in `NextHop`.
+        names: the names as in `NextHop`.
     """
 
     pattern: str

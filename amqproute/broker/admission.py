@@ -47,7 +47,7 @@ def rules_of(options: QueueOptions, force_transient: bool, is_ending: bool) -> A
     """Return what options mean.
 
     Args:
-        options: of the queue.
+        options: the options of the queue.
         force_transient: nothing is stored whatever they say (Q-18).
         is_ending: the queue takes nothing any more.
     """
@@ -112,7 +112,7 @@ def check_message(
         name: the queue's.
         options: its options.
         message: what comes.
-        is_transactional: it is part of a transaction.
+        is_transactional: whether it is part of a transaction.
         keeps_nothing: the queue writes nothing to the store.
 
     Raises:

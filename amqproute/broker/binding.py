@@ -111,7 +111,7 @@ class Binding:
         moved: number of messages moved; on a topic only those that its target took.
         refused: number of messages that the target refused.
         words: the reason of the last refusal, or of the pause of the binding.
-        taker: for the journal: its entries continue as other entries.
+        taker: the node that takes over the entries; the journal continues them as others.
     """
 
     takes_ahead = False

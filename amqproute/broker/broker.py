@@ -82,7 +82,7 @@ class Broker:
 
     Args:
         store: the `IStore`.
-        clock: for timers of the nodes.
+        clock: the clock for timers of the nodes.
         now_ms: the wall clock, ms since the epoch.
         new_name: makes an unguessable name for a dynamic node (A-06).
         budget: memory that all queues share.
@@ -168,7 +168,7 @@ class Broker:
 
     @property
     def context(self) -> NodeContext:
-        """What all nodes share, counters of former nodes among it."""
+        """Context shared by all nodes, with the counters of former nodes."""
         return self._context
 
     # -- virtual hosts -------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class Broker:
 
     @property
     def staging(self) -> IStaging:
-        """What clients send in parts before they publish it. See `IStore.staging`."""
+        """Contents that clients send in parts before publishing. See `IStore.staging`."""
         staging: IStaging = self._store.staging
         return staging
 
@@ -418,7 +418,7 @@ class Broker:
         """Remove entries from their queues that the store has found damaged.
 
         Args:
-            key: of their line.
+            key: the key of their line.
             damages: the findings.
         """
         rows = queue_of_key(key)
@@ -438,8 +438,8 @@ class Broker:
         """Move rows that belong to no queue here into the store's quarantine.
 
         Args:
-            key: of their line.
-            rows: as the store returned them.
+            key: the key of their line.
+            rows: the rows as the store returned them.
             why: the reason for the log.
         """
         place = queue_of_key(key)

@@ -59,8 +59,8 @@ class Batch:
         last_id: the id of the last of them; 0 before.
         is_transactional: its messages belong to a client's transaction (Q-19).
         leaving: entries that its transaction ends, by queue: they do not count against capacity.
-        is_rehearsal: it will be abandoned; its messages are not counted.
-        gate: of the broker.
+        is_rehearsal: whether it will be abandoned; its messages are not counted.
+        gate: the gate of the broker.
         goes_ahead: its messages may be delivered while the commit is in progress: their frontend
             can leave the sender in doubt (`broker.early_delivery`). Messages that would be put
             again (see `redo`) are not: there would be two of them.
@@ -140,7 +140,7 @@ class Batch:
         """Record in the journal how entries end with this batch.
 
         Args:
-            kind: of their end.
+            kind: the kind of their end.
             node: their node.
             entries: not to be changed any more.
             facts: fields of the records.

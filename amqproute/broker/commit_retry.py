@@ -26,7 +26,7 @@ class CommitRetry:
     """Repetition of settlements until the store takes them.
 
     Args:
-        gate: of the broker.
+        gate: the gate of the broker.
         begin: makes batches.
         ended: ids of entries to end.
         events: events of these for the journal.
@@ -96,7 +96,7 @@ def retry_settle(
     """Repeat the settlements of a batch whose commit failed; an errback of that commit.
 
     Args:
-        failure: of the commit.
+        failure: the failure of the commit.
         batch: the failed batch.
         begin: makes batches.
         rests: if given, takes the Deferred of the part that needs room, which is not waited for.

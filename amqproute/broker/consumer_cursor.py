@@ -65,7 +65,7 @@ class CursorMatch:
     """Results of each filter for some entries; equal filters are evaluated once.
 
     Args:
-        entries: in order.
+        entries: the entries, in order.
     """
 
     __slots__ = ("_by", "entries")
@@ -88,7 +88,7 @@ class CursorLookahead:
     """The paged entries that the cursors of one queue have read ahead.
 
     Attributes:
-        bytes: of the messages.
+        bytes: the bytes of the messages.
     """
 
     __slots__ = ("bytes",)
@@ -107,7 +107,7 @@ class ConsumerCursor:
         shared: entries kept by all cursors of the queue.
 
     Attributes:
-        cost: of an evaluation of its filter.
+        cost: the cost of an evaluation of its filter.
         needed: for browsers of a queue that archives unselected messages (Q-23): ids that were
             selected and are not confirmed; else None.
     """
@@ -167,7 +167,7 @@ class ConsumerCursor:
         """Begin: examine what is in memory.
 
         Args:
-            lines: of the queue.
+            lines: the lines of the queue.
             newest_id: the highest id that any entry has so far.
         """
         tests = AT_ONCE_TESTS
@@ -188,7 +188,7 @@ class ConsumerCursor:
         """Examine an entry that has arrived in memory.
 
         Args:
-            line: of the entry.
+            line: the line of the entry.
             entry: the entry.
             is_late: whether to put it off.
         """
@@ -221,7 +221,7 @@ class ConsumerCursor:
         """Examine an entry that has arrived in the store, unless unexamined ones stand before it.
 
         Args:
-            line: of the entry.
+            line: the line of the entry.
             entry: the entry.
             before_id: the end of the line before its arrival.
         """
@@ -347,7 +347,7 @@ class ConsumerCursor:
         """Keep paged entries from its position on, until it has enough.
 
         Args:
-            line: of the entries.
+            line: the line of the entries.
             wanted: the matches after its position, up to ``last_id``.
             last_id: the position after that.
             room: see `has_enough`.

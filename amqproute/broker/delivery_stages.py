@@ -65,8 +65,8 @@ class DeliveryStages:
     """The stages of all nodes of a broker.
 
     Attributes:
-        local: of messages for clients here.
-        relay: of messages for other brokers.
+        local: stages of messages for clients of this broker.
+        relay: stages of messages for other brokers.
     """
 
     __slots__ = ("local", "relay")

@@ -26,7 +26,7 @@ BROKEN_SECONDS: Final = 60.0
 """Delay before the next attempt of entries whose delivery was ended by a consumer's exception."""
 
 Shares = list[tuple[IConsumer, list[Entry]]]
-"""Which consumer gets which entries."""
+"""Assignment of entries to consumers."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ def deal(state: QueueState, now_ms: int) -> tuple[Shares, list[Entry]]:
     """Take entries off the lines for consumers with capacity.
 
     Args:
-        state: of the queue.
+        state: the state of the queue.
         now_ms: the wall clock; entries that have expired are not delivered.
 
     Returns:

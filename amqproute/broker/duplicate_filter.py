@@ -181,7 +181,7 @@ class DuplicateFilter:
         """Begin to read the ids of all entries; one in progress starts again.
 
         Args:
-            lines: those with entries in the store.
+            lines: the lines with entries in the store.
             bound: only entries with smaller ids are read.
             in_memory: entries that are not in the store.
         """

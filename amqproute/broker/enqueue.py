@@ -36,11 +36,11 @@ def admit(
     """Decide whether and where a message is kept.
 
     Args:
-        state: of the queue.
+        state: the state of the queue.
         message: the arriving message.
         now_ms: the wall clock of its batch.
-        is_transactional: it belongs to a client's transaction (Q-19).
-        is_dead_letter: it has left a queue undelivered; its life does not end a second time.
+        is_transactional: whether it belongs to a client's transaction (Q-19).
+        is_dead_letter: whether it left a queue undelivered; its life does not end a second time.
         leaving: entries that end with the same batch, and need no place any more.
 
     Raises:

@@ -103,9 +103,9 @@ class EntryList:
         cursor: the highest id that is or was in memory, once the line pages.
         is_paging: new entries go to the store only.
         is_busy: the paged part is being read; the reader sets it, and passes the rows.
-        seats: of taken entries within `resident`.
+        seats: the seats of taken entries within `resident`.
         pending: entries put and not committed yet.
-        plucked_ids: of plucked entries whose rows may still be in the store.
+        plucked_ids: the ids of plucked entries whose rows may still be in the store.
     """
 
     __slots__ = (
@@ -231,7 +231,7 @@ class EntryList:
 
         Args:
             count: entries.
-            size_bytes: of their messages.
+            size_bytes: the bytes of their messages.
             newest_id: an upper bound of their ids.
             first_arrived_ms: arrival of the first of them.
             filed_bytes: octets of bodies that are files of their own.

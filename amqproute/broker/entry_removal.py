@@ -35,7 +35,7 @@ MOVED: Final = {"code": "message.moved"}
 """Reasons for the end of entries, for the journal."""
 
 DAMAGED_WORDS: Final = "message {entry} of {node} is damaged: {why}; quarantined, not delivered"
-"""What the log says of one."""
+"""Words of the log for one entry."""
 
 
 class IDisposal(Protocol):
@@ -221,9 +221,9 @@ class EntryRemoval:
         """Note that the store has set paged entries aside.
 
         Args:
-            entries: those whose senders can be read, and notified.
-            ids: of all of them.
-            batch: for the reports.
+            entries: the entries whose senders can be read, and notified.
+            ids: the ids of all of them.
+            batch: the batch for the reports.
         """
         self._state.counters.damaged += len(ids)
         self._report_damaged(entries, ids, batch)

@@ -53,7 +53,7 @@ class HostQueues:
     """The queues of one virtual host, as its bindings know them; see `topology.QueueDirectory`.
 
     Args:
-        queues: of the broker.
+        queues: the queues of the broker.
         dynamic: names of those that are gone after a restart.
         host: the virtual host.
 

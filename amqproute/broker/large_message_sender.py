@@ -64,7 +64,7 @@ class LargeMessageSender(Generic[C]):
     """Sends the rest of one message.
 
     Args:
-        entry: whose message.
+        entry: the entry of the message.
         outgoing: the delivery that was begun for it.
         head: the buffers that precede the rest.
         is_paused: whether the transport has enough for now; `go` has to be called when it has not

@@ -193,7 +193,7 @@ class TransactionTerms:
 
     Attributes:
         begin: makes a `Batch`.
-        clock: for time-outs.
+        clock: the clock for time-outs.
         new_id: makes a unique id that cannot be guessed, at most 32 octets.
         limits: see there.
         shares: octets charged to the principals for their open transactions.

@@ -37,7 +37,7 @@ class MessageSelection:
     """Selection criteria of an operator: all that are given have to match.
 
     Args:
-        ids: of entries; none for any.
+        ids: the ids of entries; none for any.
         to: a domain, or the key of a relay queue; empty for any.
         where: a selector; empty for any message.
         now_ms: the wall clock, for selectors.
@@ -74,7 +74,7 @@ class MessageSelection:
         """Return what is meant of one relay queue; `EVERYTHING` and `NOTHING` are themselves.
 
         Args:
-            key: of its next hop.
+            key: the key of its next hop.
             domain: that the next hop has to prove.
             way: gives the key of the next hop for a domain, as routes are now.
         """

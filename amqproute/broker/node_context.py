@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all nodes of a broker share."""
+"""Context shared by all nodes of a broker."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class NodeContext:
     """The surroundings of a node.
 
     Attributes:
-        store: what is durable.
-        clock: for timers and turns of the reactor.
+        store: the store of durable messages.
+        clock: schedules timers and turns of the reactor.
         now_ms: the wall clock, ms since the epoch.
         begin: makes a `Batch`, for what a node does on its own account.
-        journal: where it is noted what becomes of entries.
-        log: of all nodes.
+        journal: records the fate of entries.
+        log: the log of all nodes.
         budget: memory that all queues share.
         quotas: who is charged for what entries occupy.
         stages: durations of the stages of messages, of all nodes.

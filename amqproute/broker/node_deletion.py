@@ -24,7 +24,7 @@ from amqproute.broker.topic import EMPTYING_SECONDS, Topic
 __all__ = ["TOLD_ROUNDS", "NodeDeletion"]
 
 TOLD_ROUNDS: Final = 100
-"""How often a deleted node is looked at again before the log tells that something is held."""
+"""Checks of a deleted node before the log says that something is still held."""
 
 
 class NodeDeletion:
@@ -32,9 +32,9 @@ class NodeDeletion:
 
     Args:
         node: the `Queue` or `Topic`.
-        bindings: those that were its own, and whether they were at work.
-        clock: to look again while something is still on its way.
-        removed: what has gone of exchanges and their bindings; None for nothing.
+        bindings: the node's own bindings, each with whether it was active.
+        clock: schedules a new try while operations are under way.
+        removed: removed exchanges and bindings; None if there are none.
     """
 
     log = Logger()

@@ -21,12 +21,12 @@ class QueueLimits:
         ttl_ms: lifetime given to messages that state none; 0 means for ever, `AT_ONCE_MS` that only
             a consumer who waits gets them.
         max_deliveries: failed attempts after which an entry is dead-lettered; 0 means no bound.
-        priorities: how many priorities are told apart (D-06); 1 makes the queue first in, first
+        priorities: the number of distinct priorities (D-06); 1 makes the queue first in, first
             out whatever the headers say.
         length: messages that may wait, where more push out the oldest; None for any number.
-        octets: of the messages that may wait; None for any number.
-        drops_head: what is above `octets` pushes out the oldest; else it is refused.
-        buries_refused: what is refused for want of room becomes a dead letter, too.
+        octets: the highest number of octets of waiting messages; None for any.
+        drops_head: whether a message above the limit displaces the oldest; otherwise it is refused.
+        buries_refused: whether messages refused for lack of room become dead letters.
         consumer_timeout_ms: how long a consumer of 0-9 or 0-9-1 may leave a message
             unacknowledged, 0 for ever; None: as long as usual.
     """
@@ -49,13 +49,13 @@ class TopicLimits:
     """Bounds and habits of a topic.
 
     Attributes:
-        buffer_messages: that wait for one subscriber in memory.
-        buffer_bytes: of their bodies.
+        buffer_messages: the highest number of messages in memory for one subscriber.
+        buffer_bytes: the highest number of octets of their bodies.
         holds_publishers: a full buffer takes credit from publishers; else its oldest goes.
         rejects_unroutable: refuse what nobody wants; else it is accepted and dropped.
         last_value: newest messages kept for newcomers; 0 for none.
         last_value_key: the application property for each value of which so many are kept.
-        last_value_bytes: of kept messages, at most.
+        last_value_bytes: the highest number of octets of kept messages.
         ttl_ms: lifetime given to messages that state none, or a longer one; 0 for no bound.
         queue: bounds of the queue of each durable subscription.
     """
@@ -77,7 +77,7 @@ class MemoryBudget:
 
     Attributes:
         limit_bytes: the bound.
-        used_bytes: what is resident now; each queue keeps its part of it up to date.
+        used_bytes: octets resident now; each queue keeps its own part up to date.
     """
 
     limit_bytes: int = 128 * 1024 * 1024

@@ -83,15 +83,15 @@ class QueueOptions:
 
     Attributes:
         durability: which entries are stored.
-        takes_durable: where none are stored, durable messages are taken all the same (K-15).
+        takes_durable: whether durable messages are taken where none are stored (K-15).
         non_transactional: which messages are taken as to transactions.
         destructive_links: most consumers that take messages away; None for no limit, 0 to permit
             browsers only (Q-20).
-        excess: what becomes of one more.
+        excess: the treatment of a message above the limit.
         archive_expired: entries whose time is over are archived; else they stay (K-12).
         archive_unreachable: an entry goes as soon as no attached link needs it (Q-23).
         duplicates: which messages are taken once only.
-        visibility: in which roles it can be addressed.
+        visibility: the roles in which it can be addressed.
         default_outcomes: default outcomes that links may have (O-23), the preferred one first.
     """
 

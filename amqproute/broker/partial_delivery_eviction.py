@@ -25,9 +25,9 @@ from typing import Generic, TypeVar
 __all__ = ["Eviction", "EvictionAction", "PartialDelivery", "evictions", "overdue"]
 
 C = TypeVar("C", bound=Hashable)
-"""What stands for a connection."""
+"""Key of a connection."""
 K = TypeVar("K")
-"""What stands for a delivery."""
+"""Key of a delivery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class PartialDelivery(Generic[K]):
 
     Attributes:
         key: which; for the one who acts.
-        octets: in memory.
+        octets: the octets in memory.
         idle_seconds: since it last made progress.
         can_spill: what has come of it can be written to disk.
     """

@@ -30,7 +30,7 @@ class PendingChanges:
         """Have those who ask for a thing wait for its change.
 
         Args:
-            key: of the thing.
+            key: the key of the thing.
             done: fires when the change is durable, or fails when it was undone.
 
         Returns:

@@ -53,12 +53,12 @@ class PriorityQueues:
     """The lines of one queue.
 
     Args:
-        name: of the queue.
+        name: the name of the queue.
         budget: the memory budget shared by all queues.
         accounts: the accounts of the senders.
 
     Attributes:
-        lines: those in use, the highest priority first. A line more makes a new list, so one
+        lines: the lines in use, the highest priority first. A line more makes a new list, so one
             that is being walked through stays as it is.
         usual: the line of the usual priority, which is always there.
     """

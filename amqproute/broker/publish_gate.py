@@ -116,8 +116,8 @@ class HeldMemory:
         limit_bytes: the bound; 0 for none.
 
     Attributes:
-        held_bytes: of messages on their way to the disk.
-        arriving_bytes: of unfinished deliveries.
+        held_bytes: the bytes of messages on their way to the disk.
+        arriving_bytes: the bytes of unfinished deliveries.
     """
 
     __slots__ = ("_gate", "_is_above", "arriving_bytes", "held_bytes", "limit_bytes")

@@ -55,7 +55,7 @@ class Publishers:
 
     Args:
         node: its space is shared.
-        clock: for the turns of the reactor.
+        clock: the clock for the turns of the reactor.
     """
 
     __slots__ = (

@@ -1071,7 +1071,7 @@ class Queue:
         """Withhold damaged paged entries from consumers.
 
         Args:
-            level: of their line.
+            level: the level of their line.
             damages: their remains.
             is_moved: the store has set them aside itself.
         """
@@ -1372,8 +1372,8 @@ class Queue:
         Rows that are not messages are left out as well and set aside, as on any line.
 
         Args:
-            key: of the line.
-            ids: of the entries, ascending.
+            key: the key of the line.
+            ids: the ids of the entries, ascending.
 
         Raises:
             StoreError: they cannot be read.

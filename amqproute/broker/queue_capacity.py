@@ -14,8 +14,8 @@ class QueueCapacity:
     """The free places of one queue, and those waiting for them.
 
     Args:
-        state: of the queue; it has the number of free places.
-        clock: for notices in a later turn.
+        state: the state of the queue; it has the number of free places.
+        clock: the clock for notices in a later turn.
 
     Attributes:
         publishers: the links that send to the queue, which share the free places.

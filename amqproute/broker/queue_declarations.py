@@ -78,7 +78,7 @@ class QueueRegistry(Protocol):
             It fires with the queue when that is on the disk, or fails with `StoreError`.
 
         Raises:
-            TopologyFault: it cannot be.
+            TopologyFault: the declaration is refused.
         """
 
     def remove_queue(self, name: str, owner: str) -> Deferred[None]:
@@ -88,7 +88,7 @@ class QueueRegistry(Protocol):
             It fires when that is on the disk, or fails with `StoreError`.
 
         Raises:
-            TopologyFault: it may not go.
+            TopologyFault: the deletion is refused.
         """
 
     def links_gone(self) -> None:
@@ -100,9 +100,9 @@ class _Transient:
     """A queue that is gone after a restart.
 
     Attributes:
-        declaration: of it.
+        declaration: the declaration of the queue.
         owner: who declared it.
-        connection: to which it belongs, if it is exclusive; else None.
+        connection: the owner of an exclusive queue; otherwise None.
     """
 
     declaration: QueueDeclaration
@@ -115,7 +115,7 @@ class _Expiry:
     """The time after which a queue ends that nobody uses.
 
     Attributes:
-        ms: how long that is.
+        ms: the time without use, milliseconds.
         alarm: goes off then.
     """
 
@@ -129,9 +129,9 @@ class QueueDeclarations:
     Args:
         broker: its nodes.
         registry: makes and deletes what is durable, by names within the broker.
-        clock: for ``x-expires``.
+        clock: schedules the ends of ``x-expires``.
         host: the virtual host; empty for ``/``.
-        shares: how many transient queues of all virtual hosts who has; None if there is but one.
+        shares: counts of transient queues over all virtual hosts; None if there is only one.
     """
 
     log = Logger()
@@ -166,7 +166,7 @@ class QueueDeclarations:
         """Return what a queue is called within the broker."""
         return in_host(self._host, name)
 
-    # -- what there is -------------------------------------------------------------------------
+    # -- look-ups --------------------------------------------------------------------------------
 
     def queue(self, name: str, connection: Hashable) -> Queue:
         """Return a queue that a connection may use.
@@ -198,7 +198,7 @@ class QueueDeclarations:
         return kind == QueueKind.QUORUM.value or "x-delivery-limit" in arguments
 
     def declaration(self, name: str) -> QueueDeclaration:
-        """Return a queue as it was declared, whoever did.
+        """Return the declaration of a queue, whichever client made it.
 
         Raises:
             TopologyFault: there is none.
@@ -223,11 +223,11 @@ class QueueDeclarations:
         owner: str = "",
         lenient: bool = False,
     ) -> Deferred[Queue]:
-        """Make a queue, or check that there is an equal one (09-QUEUE-06).
+        """Create a queue, or check that the existing one is equal (09-QUEUE-06).
 
         Args:
-            asked: what is declared, with a name.
-            connection: for which, if it is exclusive.
+            asked: the declaration, with a name.
+            connection: the owner, if the queue is exclusive.
             owner: who asks, as access rules write it; empty for the operator.
             lenient: the client speaks 0-9: see `check_queue_redeclared` and `check_queue_name`.
 
@@ -235,7 +235,7 @@ class QueueDeclarations:
             It fires with the queue when that is on the disk, or fails with `StoreError`.
 
         Raises:
-            TopologyFault: it cannot be.
+            TopologyFault: the declaration is refused.
         """
         name = asked.name
         self._end_lost(name)
@@ -345,7 +345,7 @@ class QueueDeclarations:
             with `StoreError`.
 
         Raises:
-            TopologyFault: it may not go.
+            TopologyFault: the deletion is refused.
         """
         queue = self.queue(name, connection)
         if if_unused and queue.consumers:
@@ -427,7 +427,7 @@ class QueueDeclarations:
         """Make the queue of a reply address, which counts as a transient one of its owner.
 
         Args:
-            name: of the address; see `reply_addresses`.
+            name: the name of the address; see `reply_addresses`.
             owner: who asks, as access rules write it.
 
         Raises:
@@ -556,7 +556,7 @@ class HostedDeclarations:
     Args:
         broker: its nodes.
         registry: makes and deletes what is durable.
-        clock: for ``x-expires``.
+        clock: schedules the ends of ``x-expires``.
     """
 
     def __init__(self, broker: Broker, registry: QueueRegistry, clock: IReactorTime) -> None:

@@ -40,7 +40,7 @@ class IteratorPosition(NamedTuple):
     """Position of an iteration.
 
     Attributes:
-        level: of the line; above all levels for the deferred entries.
+        level: the level of the line; above all levels for the deferred entries.
         after: the id of the last entry seen of it.
     """
 
@@ -70,7 +70,7 @@ class QueueIterator:
 
     Args:
         queue: the queue.
-        clock: for the turns.
+        clock: the clock for the turns.
         until: the id from which on entries are too new.
 
     Attributes:

@@ -49,8 +49,8 @@ class QueueState:
         promised: places reserved for messages of prepared branches (`broker.xa_queue_holds`).
         counters: counters for operators.
         is_relay: its consumer is another broker.
-        is_ending: it takes no messages any more: it is about to be deleted.
-        is_deleted: it has been deleted.
+        is_ending: whether it takes no messages any more: it is about to be deleted.
+        is_deleted: whether it has been deleted.
         is_spared: the lifetime set by this broker does not end messages (`broker.expiry`).
         is_reading_ids: no message is taken within credit until its message-ids are read
             (`broker.duplicate_filter`).

@@ -78,7 +78,7 @@ class Stream:
 
     Args:
         key: its name in the store: the proved names of the peer, and the stream's name.
-        ids: those in the store.
+        ids: the ids in the store.
         home: the owner of all streams.
 
     Attributes:

@@ -30,7 +30,7 @@ class RecentEvent(NamedTuple):
     Attributes:
         event: ``rejected``, ``dead-lettered`` or ``refused``.
         place: the node, next hop or contract.
-        kind: of the event.
+        kind: the kind of the event.
         condition: the AMQP condition or reason behind it.
     """
 

@@ -37,8 +37,8 @@ class SenderQuota:
 
     Attributes:
         key: name of the sender.
-        number: in the store.
-        octets: of its messages.
+        number: the number in the store.
+        octets: the octets of its messages.
         messages: their number.
     """
 
@@ -108,7 +108,7 @@ class SenderQuotas:
         """Take over the accounts of an earlier run.
 
         Args:
-            notes: of the kind `NOTES`.
+            notes: the notes of the kind `NOTES`.
             held: number to messages and octets.
 
         Returns:

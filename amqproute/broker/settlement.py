@@ -109,9 +109,9 @@ def decide(
     once; nothing is put into a batch.
 
     Args:
-        state: of the queue.
+        state: the state of the queue.
         entries: held by the consumer.
-        outcome: of all of them.
+        outcome: the outcome of all of them.
         consumer: their holder; None without one.
     """
     cursor = state.consumers.cursors.get(consumer)

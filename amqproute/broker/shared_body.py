@@ -18,7 +18,7 @@ class SharedBodyBatch:
 
     Args:
         batch: the sender's.
-        payload_id: from the store's ids.
+        payload_id: the id from the store's ids.
         encoded: the body.
     """
 
@@ -114,7 +114,7 @@ def put_on_all(
     Args:
         targets: each once.
         message: the message.
-        batch: of its sender.
+        batch: the batch of its sender.
         origin: its sender.
         new_id: makes the id of a shared body.
         source: the node that the message was sent to, for words.
@@ -157,7 +157,7 @@ def share_on_all(
     Args:
         targets: each once.
         message: the message.
-        batch: of its sender.
+        batch: the batch of its sender.
         origin: its sender.
         new_id: makes the id of a shared body.
         keep: refers to the body from elsewhere, too, within the given batch.

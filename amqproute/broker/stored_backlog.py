@@ -36,7 +36,7 @@ class Scan:
     """A page to be read for cursors.
 
     Attributes:
-        line: of the queue.
+        line: the line of the queue.
         after: the id after which it begins.
         limit: most entries.
         tail: the highest id of the line at the time of the request.
@@ -62,8 +62,8 @@ def next_scan(state: QueueState, number: int) -> Scan | None:
     It must not be read while the line is busy.
 
     Args:
-        state: of the queue.
-        number: of the page, counted from 1.
+        state: the state of the queue.
+        number: the number of the page, counted from 1.
     """
     cursors = state.consumers.cursors.values()
     hungry = [each for each in cursors if not each and each.consumer.capacity() > 0]

@@ -96,7 +96,7 @@ class Subscription:
         filters: its filters.
         since_ms: retained messages that arrived earlier are not wanted (L-14); None: the
             topic's own choice.
-        key: of a shared one (S-20); None for one of a single link.
+        key: the key of a shared one (S-20); None for one of a single link.
 
     Attributes:
         delivered: number of entries delivered.
@@ -480,7 +480,7 @@ class DurableSubscription:
 
     Args:
         topic: its topic.
-        definition: as in the store.
+        definition: the definition as in the store.
         filters: the definition's, compiled.
         queue: the queue of its messages.
     """

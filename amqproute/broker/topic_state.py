@@ -16,8 +16,8 @@ class TopicArrival:
     """A message that has reached a topic.
 
     Attributes:
-        id: from the store's ids; grows.
-        message: as put.
+        id: the id from the store's ids; grows.
+        message: the message as put.
         arrived_ms: wall clock.
         expires_ms: wall clock after which nobody gets it; 0 for never.
         origin: the container-id of its sender, None if unknown.

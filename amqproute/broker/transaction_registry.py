@@ -82,7 +82,7 @@ class TransactionRegistry:
 
         Args:
             owner: its coordinator link, or the branch it belongs to.
-            is_revived: it was prepared before a restart: there is room for it in any case.
+            is_revived: whether it was prepared before a restart: there is room for it in any case.
 
         Raises:
             ResourceLimitExceeded: there are too many.

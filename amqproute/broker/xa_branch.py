@@ -26,8 +26,8 @@ class RecoveryRemainder:
     """Parts of a restored branch that are missing, until it is resolved.
 
     Attributes:
-        strayed: by line, entries whose node is not there.
-        missing: by queue, how many entries are not in the store any more.
+        strayed: entries of missing nodes, by the name of a queue's rows.
+        missing: the number of entries no longer in the store, by queue.
     """
 
     __slots__ = ("missing", "strayed")
@@ -52,19 +52,19 @@ class Branch:
     Attributes:
         xid: its name.
         owner: who started it, in the form of access rules.
-        state: where it is.
-        since_ms: when it was started, prepared or decided; ms since the epoch.
+        state: its state.
+        since_ms: the time of its start, preparation or decision; ms since the epoch.
         active: associations that work.
         suspended: associations that are suspended.
-        transaction: what it contains; None for a recovered one that nobody has asked to resolve
+        transaction: its contents; None for a recovered branch that nobody has asked to resolve
             yet, and for one that is resolved.
         record: the record it was recovered from.
         rows: ids of the rows of its posted messages, once it is prepared.
-        leftover: what of that record its transaction has not got.
+        leftover: the part of that record that its transaction lacks.
         reserved: places kept free for it once it is prepared, by queue.
         holders: of its active associations those that a command of its manager ends; each is called
             then.
-        command: what it waits for the store with: no other command is taken meanwhile.
+        command: the command that waits for the store; no other one is taken meanwhile.
     """
 
     __slots__ = (
@@ -184,7 +184,7 @@ def record_of(
 
     Args:
         branch: the branch.
-        transaction: what it contains.
+        transaction: its contents.
         batch: gets rows for the posted messages.
         next_id: gives ids for them.
         lasts: whether a target outlives a restart.

@@ -16,11 +16,11 @@ class BranchMonitor:
     """A line in the log, again and again, while there are old prepared branches.
 
     Args:
-        clock: for the timer.
+        clock: the clock of the timer.
         now_ms: the wall clock, ms since the epoch.
         seconds: older ones are told of, and again after that time.
         waiting: the prepared branches.
-        log: where it is told.
+        log: gets the warnings.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ async def load_rows(store: IStore, key: str, ids: Sequence[int]) -> list[StoredE
     """Read these rows, ascending; those that are in the store no more are left out.
 
     Raises:
-        StoreError: they cannot be read.
+        StoreError: the held entries cannot be read.
     """
     wanted = set(ids)
     found: list[StoredEntry] = []
@@ -40,7 +40,7 @@ def hold_recovered(state: QueueState, entries: Sequence[tuple[int, int]], level:
     """Keep recovered entries as if a consumer had them.
 
     Args:
-        state: of the queue.
+        state: the state of the queue.
         entries: id and bytes of each.
         level: their priority.
     """

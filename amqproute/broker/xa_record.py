@@ -55,7 +55,7 @@ class StoredRetirement:
         line: the key of its line.
         entry_id: its id.
         size: bytes of its message.
-        outcome: what it is to be ended with.
+        outcome: the outcome to settle it with.
     """
 
     line: str
@@ -72,11 +72,11 @@ class BranchRecord:
         owner: who started it.
         xid: its name.
         state: prepared, or how it was decided.
-        since_ms: when.
-        postings: what it will put.
-        retirements: what it holds.
-        places: how many places it keeps free, by the name of a queue's rows.
-        lost: how many of its postings turned out to be missing or damaged; not in the store.
+        since_ms: the time of it, ms since the epoch.
+        postings: the messages to put on commit.
+        retirements: the entries it holds.
+        places: the number of places reserved, by the name of a queue's rows.
+        lost: the number of postings found missing or damaged; not stored.
     """
 
     owner: str
@@ -115,7 +115,7 @@ class BranchRecord:
         """Read it back.
 
         Raises:
-            DecodeError: these are not the octets of a record.
+            DecodeError: the octets are not a record.
         """
         value: Any = decode_value(encoded)
         try:

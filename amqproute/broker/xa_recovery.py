@@ -125,7 +125,7 @@ async def revive(
     """Put into a new transaction what a record says.
 
     Args:
-        record: of a prepared branch.
+        record: the record of a prepared branch.
         transaction: a new one.
         broker: the nodes.
         store: the `IStore`.
@@ -138,7 +138,7 @@ async def revive(
 
     Raises:
         NotFound: entries belong to a node that the configuration does not name any more.
-        StoreError: they, or the posted messages, cannot be read.
+        StoreError: the records or the posted messages cannot be read.
     """
     held: dict[str, dict[int, Any]] = {}
     for each in record.retirements:

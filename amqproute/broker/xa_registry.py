@@ -90,7 +90,7 @@ class BranchRegistry:
     """All branches of this broker.
 
     Args:
-        terms: of transactions; they get to know the branches.
+        terms: the terms of transactions, which are told of the branches.
         broker: the nodes.
         store: the `IStore`.
         now_ms: the wall clock, ms since the epoch.
@@ -100,7 +100,7 @@ class BranchRegistry:
         limits: see there.
 
     Attributes:
-        allows: as given.
+        allows: the function that decides on rights, as given.
     """
 
     log = Logger()
@@ -257,7 +257,7 @@ class BranchRegistry:
         """Start a branch, or join it: what a declare with a global-id does (C-08).
 
         Raises:
-            XaError: it cannot be.
+            XaError: the command is refused.
         """
         return self.start(owner, xid, "join" if (owner, xid) in self._known else None)
 
@@ -272,7 +272,7 @@ class BranchRegistry:
             ended: called when a command ends the association; not after `let_go`.
 
         Raises:
-            XaError: it cannot be.
+            XaError: the command is refused.
         """
         txn_id = self.associate(owner, xid)
         self.branch(owner, xid).holders.append(ended)
@@ -304,7 +304,7 @@ class BranchRegistry:
         """Return a branch.
 
         Raises:
-            XaError: with NOTA: there is none.
+            XaError: with NOTA, there is no such branch.
         """
         branch = self._known.get((owner, xid))
         if branch is None:
@@ -315,7 +315,7 @@ class BranchRegistry:
         """Begin, join or resume; return the id for transactional states (C-05).
 
         Raises:
-            XaError: it cannot be.
+            XaError: the command is refused.
         """
         if flag is None:
             branch = self._begin(owner, xid)
@@ -384,7 +384,7 @@ class BranchRegistry:
         """End an association, or suspend it (C-05).
 
         Raises:
-            XaError: it cannot be.
+            XaError: the command is refused.
         """
         branch = self.branch(owner, xid)
         if branch.state is BranchState.TIMED_OUT:
@@ -414,7 +414,7 @@ class BranchRegistry:
         """Promise to be able to commit, over a restart.
 
         Raises:
-            XaError: it cannot be; with RBROLLBACK: it is rolled back.
+            XaError: the command is refused; with RBROLLBACK the branch has been rolled back.
         """
         branch = self.branch(owner, xid)
         if self._rolls_back(branch):
@@ -461,7 +461,8 @@ class BranchRegistry:
         """Do all of it.
 
         Raises:
-            XaError: it cannot be; with RETRY: it stays prepared; with RBROLLBACK: rolled back.
+            XaError: the command is refused; with RETRY the branch stays prepared, with RBROLLBACK
+                it has been rolled back.
         """
         branch = self.branch(owner, xid)
         if one_phase and self._rolls_back(branch):
@@ -482,7 +483,7 @@ class BranchRegistry:
         """Do nothing of it.
 
         Raises:
-            XaError: it cannot be.
+            XaError: the command is refused.
         """
         branch = self.branch(owner, xid)
         if self._rolls_back(branch):

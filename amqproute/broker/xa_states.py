@@ -120,7 +120,7 @@ class Xid:
         """Read the form that it has on the wire.
 
         Raises:
-            XaError: with INVAL: it is none.
+            XaError: with INVAL, the value is not an XID.
         """
         match value:
             case [int(number), bytes(global_id), bytes(qualifier)] if (

@@ -66,7 +66,7 @@ class ClientCore(Generic[EndT]):
 
     Args:
         container_id: ours.
-        hostname: of the broker, if it has one.
+        hostname: the hostname of the broker, if it has one.
         login: chooses the SASL mechanism.
         tls: "required" to ask for TLS with AMQP's own header.
         handshake_seconds: until the broker's open.

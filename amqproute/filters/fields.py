@@ -36,7 +36,7 @@ class FieldReader:
     """Reads a row of fields from each message.
 
     Args:
-        fields: to read, each once.
+        fields: the fields to read, each once.
     """
 
     __slots__ = ("_annotations", "_application", "_header", "_properties", "_width", "fields")

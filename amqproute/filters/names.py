@@ -82,7 +82,7 @@ class SelectorField:
     """A field of a message, as a selector names it.
 
     Attributes:
-        section: of the message.
+        section: the section of the message.
         key: the Python attribute of a header or properties field; else the map's key.
         view: representation of its value.
         text: its name in normalized text.
@@ -375,7 +375,7 @@ VIEWS: Final[MappingProxyType[MessageView, Callable[[Any], Value]]] = MappingPro
         MessageView.JMS_DELIVERY_COUNT: lambda count: int(count) + 1,
     }
 )
-"""How the raw value of a field becomes what is seen."""
+"""Conversion of a field's raw value to the visible one."""
 
 
 def sections_of(fields: Iterable[SelectorField]) -> frozenset[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operators of a selector do to values: comparison, arithmetic, LIKE, functions.
+"""Operators of a selector: comparison, arithmetic, LIKE, functions.
 
 Three-valued logic (SQL-92 §8.12): an operand that is null, or of a kind that the operator is not
 for, makes the result unknown, which is None. Nothing is converted silently:
@@ -47,7 +47,7 @@ KINDS: Final[dict[type, int]] = {
     types.UByte: NUMBER, types.UShort: NUMBER, types.UInt: NUMBER, types.ULong: NUMBER,
     types.Byte: NUMBER, types.Short: NUMBER, types.Int: NUMBER, types.Long: NUMBER,
 }  # fmt: skip
-"""What compares with what. None has no kind. A dict, since it is asked for every value."""
+"""Kinds of comparable values. None has no kind. A dict, since each value is looked up."""
 
 kind_of = KINDS.get
 

@@ -68,7 +68,7 @@ class PropertyFilter:
     """Matches a message's fields against reference values.
 
     Attributes:
-        descriptor: of one of the two filters.
+        descriptor: the descriptor of one of the two filters.
         references: field or key -> reference value, as received.
         needs: the section that it reads.
     """

@@ -82,7 +82,7 @@ class NamedFilter:
     Attributes:
         name: its key in the filter set.
         descriptor: its kind, in symbols.
-        value: as received, for the answering attach.
+        value: the value as received, for the answering attach.
         filter: its predicate.
     """
 
@@ -101,7 +101,7 @@ class FilterSet:
     Attributes:
         filters: one by one, in the order of the map.
         dropped: names of the filters that were left out as unsupported.
-        needs: of all of them together.
+        needs: the needs of all of them together.
         words: words of their selectors, a measure of their cost.
     """
 
@@ -159,7 +159,7 @@ def declared_filters(subject: str | None, selector: str | None, now_ms: Clock) -
     Args:
         subject: which messages, by their subject; None for all.
         selector: which messages; None or empty for all.
-        now_ms: as for `read_filters`.
+        now_ms: the milliseconds as for `read_filters`.
 
     Raises:
         InvalidField: one of them is not valid.

@@ -35,7 +35,7 @@ class Selector:
     """A compiled selector. Two are equal if they have the same normalized text and dialect.
 
     Attributes:
-        text: as given.
+        text: the text, as given.
         words: number of its words (`amqproute.filters.grammar`), a measure of its cost.
         dialect: its language.
         needs: parts of a message that it reads: some of ``header``, ``properties``,
@@ -111,7 +111,7 @@ class SelectorCache:
         most_words: largest number of their words in all.
 
     Attributes:
-        words: of all of them.
+        words: the words of all of them.
         misses: number of compilations.
     """
 
@@ -150,7 +150,7 @@ def compile_selector(
     """Compile a selector; an empty one selects everything (revision 200 §4.1).
 
     Args:
-        text: from the peer.
+        text: the text from the peer.
         dialect: its language.
         now_ms: the wall clock in ms since the epoch, for UTC(); without it UTC() is refused.
 

@@ -26,7 +26,7 @@ class SubjectFilter:
     """Selects messages by their subject; a message without one has the empty subject.
 
     Attributes:
-        pattern: as given.
+        pattern: the pattern, as given.
         needs: ``properties``.
     """
 

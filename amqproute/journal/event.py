@@ -402,7 +402,7 @@ _Facts = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
 _KnownFacts = dict[int, tuple[_Facts, _Notes]]
-"""What was read of a message, by its identity: one at an exchange comes to queues as well."""
+"""Fields read from a message, by its identity: one message may reach several queues."""
 
 
 def _add_facts(

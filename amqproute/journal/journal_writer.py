@@ -146,14 +146,14 @@ class Journal:
     """The journal of a daemon.
 
     Args:
-        directory: of the journal; created if missing.
-        reactor: for the way back from the threads.
+        directory: the directory of the journal; created if missing.
+        reactor: the reactor for the way back from the threads.
         terms: see `JournalTerms`; a reload replaces them.
         domain: the organization.
         now_us: the wall clock.
         seconds: the monotonic clock.
         listener: notified of failures.
-        write: as `os.write`; tests supply a full disk.
+        write: a function like `os.write`; tests simulate a full disk by it.
     """
 
     log = Logger()
@@ -248,7 +248,7 @@ class Journal:
         """Repair the journal if necessary, and start.
 
         Args:
-            names: for the lines; the journal's own name among them is ignored.
+            names: the names for the lines; the journal's own name among them is ignored.
             rows: the store's outbox.
             former: the stream of `rows`, if the store has got another name since.
 

@@ -437,7 +437,7 @@ def find(
 
     Args:
         directory: the journal.
-        message_id: as text; a ``binary`` in hexadecimal.
+        message_id: the id as text; a ``binary`` in hexadecimal.
         entry: its id on any node.
         digest: digest of the bare message.
     """

@@ -212,7 +212,7 @@ class JournalRecord:
         level: security level of the connection: ``none``, ``tls``, ``authenticated``, ``dane``.
         size: octets of the message as stored here, including additions by each broker.
         bare_size: octets of the bare message, covered by `digest`: the same at every broker.
-        priority: of the message.
+        priority: the priority of the message.
         durable: whether it must survive the broker.
         expires: when the message expires, microseconds since the epoch.
         digest: SHA-256 of the bare message, in hexadecimal; or of the configuration's text.
@@ -487,7 +487,7 @@ def read_line(octets: bytes, previous: str | None = None) -> JournalLine:
     """Parse one line.
 
     Args:
-        octets: with or without the line feed.
+        octets: the octets with or without the line feed.
         previous: the hash of the line before; None to skip the check of the chain.
 
     Raises:

@@ -50,7 +50,7 @@ apart."""
 NOBODY_KNOWS: Final = 1 << 63
 """Stands for the last record on disk if no head gives it."""
 LOOK_BACK_BYTES: Final = 64 * 1024 * 1024
-"""How much of the journal is read for the latest arrivals."""
+"""Octets of the journal read for the latest arrivals."""
 
 log = Logger()
 

@@ -249,7 +249,7 @@ class JournalSegments:
         place: where to continue.
         head: the known facts about its beginning.
         now_us: the wall clock.
-        write: as `os.write`; tests supply a full disk.
+        write: a function like `os.write`; tests simulate a full disk by it.
 
     Attributes:
         place: the present position.

@@ -58,7 +58,7 @@ MOST_ADDRESSES: Final = 10_000
 """Bound on known addresses, and on those of brokers; the least recently used is forgotten."""
 
 MEMORY_SECONDS: Final = 7 * 86400.0
-"""How long an address is known after its last authentication."""
+"""Time for which an address stays known after its last authentication."""
 
 _IPV4_PREFIX: Final = 24
 _IPV6_PREFIX: Final = 48
@@ -71,7 +71,7 @@ IpNetwork = IPv4Network | IPv6Network
 
 
 class PeerStanding(IntEnum):
-    """How well an address or a connection's peer is known, in ascending order."""
+    """Familiarity of an address or a connection's peer, in ascending order."""
 
     STRANGER = 0
     ANONYMOUS = 1
@@ -190,7 +190,7 @@ class AcceptPolicy:
         limit: connections at all of them together.
 
     Attributes:
-        limit: as given; may be lowered before the first connection.
+        limit: the limit, as given; may be lowered before the first connection.
         count: present connections.
         users: authenticated connections by user.
     """

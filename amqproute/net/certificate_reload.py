@@ -165,7 +165,7 @@ def stale(
     """Find the connections that should end, each with the first reason.
 
     Args:
-        connections: of listeners and connectors.
+        connections: the connections of listeners and connectors.
         contexts: the contexts in force.
         wanted: the reasons that count.
     """

@@ -131,11 +131,11 @@ class Connector:
         """Initialize.
 
         Args:
-            reactor: with IReactorTCP, IReactorTime, and for names and sockets
+            reactor: the reactor with IReactorTCP, IReactorTime, and for names and sockets
                 IReactorPluggableNameResolver and IReactorUNIX.
             contexts: our certificate and trusted authorities; None if TLS is not used.
             pace: timing.
-            limits: of each connection.
+            limits: the limits of each connection.
             scheduler: shares processor time among connections; None for a separate one for each.
             policy_for: returns the trust policy of a domain.
             tlsa: looks up the TLSA records of a host named by a static route.
@@ -189,7 +189,7 @@ class Connector:
         """Connect to a URL: no SRV records, and the certificate must name the host.
 
         Args:
-            url: from `parse_url`.
+            url: the url from `parse_url`.
             make: makes engine and user.
             name: the name expected in the certificate, if not the host.
 

@@ -137,7 +137,7 @@ class InboundTrust:
     """Decides who connecting peers are; a `amqproute.net.tls.PeerJudge`.
 
     Args:
-        policies: of the operator.
+        policies: the policies of the operator.
         source: the DNS; None for none.
         now: the wall clock, seconds since 1970.
     """

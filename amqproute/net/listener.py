@@ -100,7 +100,7 @@ class Listener(ListeningService, ConnectionOwner):
 
     Attributes:
         description: the endpoint, as configured.
-        connections: those open now.
+        connections: the connections open now.
         handshakes: TLS handshakes by level (`TransportFacts.level`) and code of the failure.
         places: connections with a place, and counters of those refused.
         clock: the reactor.
@@ -126,10 +126,10 @@ class Listener(ListeningService, ConnectionOwner):
                 IReactorSocket.
             description: see the module.
             make: makes engine and user of each connection.
-            tls: of the connections.
+            tls: the tls of the connections.
             terms: the places at this listener and how they are shared out.
             policy: shared with other listeners.
-            resources: of each connection; the listener supplies the schedulers that are None.
+            resources: resources of each connection; the listener replaces schedulers that are None.
             environ: names the sockets that systemd passes.
 
         Raises:

@@ -27,7 +27,7 @@ class ListeningService(Service):
         environ: names the sockets that systemd passes.
 
     Attributes:
-        description: of the endpoint.
+        description: the description of the endpoint.
 
     Raises:
         ListenError: the description cannot be understood.

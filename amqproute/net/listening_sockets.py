@@ -54,14 +54,14 @@ class ListeningPlace:
     """An endpoint description taken apart.
 
     Attributes:
-        description: as configured.
+        description: the description as configured.
         kind: ``tcp``, ``tcp6``, ``unix`` or ``systemd``.
-        port: of TCP.
+        port: the port of TCP.
         address: the interface, or the path.
-        backlog: of the socket.
-        mode: of the file of a unix socket.
-        name: of sockets of systemd.
-        index: of one socket of systemd; None without one.
+        backlog: the backlog of the socket.
+        mode: the mode of the file of a unix socket.
+        name: the name of sockets of systemd.
+        index: the index of one socket of systemd; None without one.
     """
 
     description: str

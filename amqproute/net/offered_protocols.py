@@ -28,7 +28,7 @@ class OfferedProtocol:
     """A protocol that a listener serves.
 
     Attributes:
-        name: for the log.
+        name: the name for the log.
         headers: the first octets of its connections, see `amqproute.wire.protocol_choice`.
         make: makes engine and user of a connection.
     """

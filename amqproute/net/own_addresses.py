@@ -31,7 +31,7 @@ _ADDRESS: Final = slice(_NAME_OCTETS + 4, _NAME_OCTETS + 8)
 _FIRST_ROWS: Final = 64
 _MOST_ROWS: Final = 1 << 16
 FRESH_SECONDS: Final = 1.0
-"""How long a result is cached."""
+"""Time for which a result is cached."""
 
 Address = IPv4Address | IPv6Address
 

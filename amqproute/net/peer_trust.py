@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a peer must prove, and whether it has. Pure; shared by the relay and ``explain``.
+"""The proof required of a peer, and the check of it. Pure; shared by the relay and ``explain``.
 
 Two questions, each answered in one function:
 
@@ -131,7 +131,7 @@ class TrustPolicy:
 
     Attributes:
         level: the level.
-        pins: for `TrustLevel.PIN`; one match is enough.
+        pins: the pins for `TrustLevel.PIN`; one match is enough.
     """
 
     level: TrustLevel = TrustLevel.DANE_OR_PKIX
@@ -178,7 +178,7 @@ def place_of(candidate: Candidate, domain: str, names: Sequence[str] = ()) -> Pe
 
 
 class TrustMethod(enum.Enum):
-    """How a peer proves itself."""
+    """Method by which a peer proves its identity."""
 
     REFUSED = "refused"
     PLAIN = "plain"
@@ -190,7 +190,7 @@ class TrustMethod(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TrustDemand:
-    """What must be proved at a place.
+    """The proof required at one place.
 
     Attributes:
         method: how; `TrustMethod.REFUSED` if no proof would suffice.
@@ -200,7 +200,7 @@ class TrustDemand:
         level: the level reached by the proof; one of `amqproute.values.SECURITY_LEVELS`.
         records: usable TLSA records, for `TrustMethod.DANE`.
         owner: the owner name of these records.
-        pins: for `TrustMethod.PIN`.
+        pins: the pins for `TrustMethod.PIN`.
         code: ``ok``, or the code of the refusal.
         words: the same as text.
         is_host: whether `domain` is the host of a URL, without DNS records.
@@ -221,7 +221,7 @@ class TrustDemand:
 
 @dataclass(frozen=True, slots=True)
 class ShownCertificate:
-    """What a peer has shown in its handshake.
+    """The evidence from a peer's handshake.
 
     Attributes:
         chain: its certificate, then the others.

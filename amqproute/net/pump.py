@@ -92,7 +92,7 @@ class TransportFacts:
     Attributes:
         remote: the address for the log: ``127.0.0.1:4711``, ``[::1]:4711``, ``unix:uid=1000``.
         host: the IP address, or None on a unix socket; mapped IPv4 addresses in IPv4 notation.
-        tls_version: as ``TLSv1.3``; None without TLS.
+        tls_version: the version as ``TLSv1.3``; None without TLS.
         certificate: the verified certificate that the peer has shown, or None.
         certificate_domains: the domains that it may speak for; empty without one.
         level: the security level, one of `amqproute.values.SECURITY_LEVELS`: ``none`` without
@@ -144,7 +144,7 @@ class PumpLimits:
     """Bounds of one connection.
 
     Attributes:
-        tls_seconds: for the TLS handshake as a whole.
+        tls_seconds: the seconds for the TLS handshake as a whole.
         close_seconds: time between our last octet and dropping a peer that does not close.
         stall_seconds: time for which a peer may read nothing of its output.
         output_bytes: output gathered behind a full transport at which reading stops.
@@ -247,7 +247,7 @@ class EngineProtocol(TwistedProtocol):
             make: called once, when the transport is ready for the engine.
             clock: the reactor, or a pretend one.
             security: whether and when there is TLS.
-            is_client: this is the client's side of TLS.
+            is_client: whether this is the client's side of TLS.
             resources: its bounds, and what it shares with other connections.
             owner: notified of its progress.
             client: address and port of the other end if a load balancer has named them.
@@ -626,7 +626,7 @@ class EngineProtocol(TwistedProtocol):
         """Note that the peer is through its handshake.
 
         Args:
-            kind: of its `Principal`.
+            kind: the kind of its `Principal`.
             user: the principal, as access rules write it.
 
         Returns:
@@ -646,7 +646,7 @@ class EngineProtocol(TwistedProtocol):
 
         Args:
             engine: not started yet.
-            user: of that engine.
+            user: the user of that engine.
             octets: the input of the present engine so far, for the other one.
             since: when the connection began, by the engine's clock.
         """

@@ -106,7 +106,7 @@ _PEM_LABEL: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----")
 
 @dataclass(frozen=True, slots=True)
 class TlsConclusion:
-    """What an accepted peer has proved.
+    """The proved identity of an accepted peer.
 
     Attributes:
         domains: the domains it may speak for.

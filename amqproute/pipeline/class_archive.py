@@ -41,7 +41,7 @@ class ClassArchive:
     """The archive file, and its use by a starting JVM.
 
     Attributes:
-        path: of the file.
+        path: the path of the file.
         draft: file that this JVM writes when it ends; None if the archive exists.
     """
 
@@ -79,7 +79,7 @@ def class_archive(
     Args:
         program: the java executable.
         spark_home: the installation directory of Spark.
-        environment: of the process.
+        environment: the environment of the process.
         may_write: whether the starting JVM may write it.
     """
     try:

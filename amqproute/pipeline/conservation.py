@@ -150,8 +150,8 @@ def violations(runs: DataFrame, doubtful: DataFrame, rejects: DataFrame | None =
     """List the entries that conservation does not allow.
 
     Args:
-        runs: as for `judged`.
-        doubtful: from `judged`.
+        runs: the runs as for `judged`.
+        doubtful: the entries in doubt, from `judged`.
         rejects: `amqproute.pipeline.table_schema.REJECTS` of the same days, if there are any.
 
     Returns:

@@ -8,7 +8,7 @@ from typing import Final
 __all__ = ["GRACE_SECONDS", "LATENESS", "LEAST_KEPT_DAYS", "MOST_PIECES", "STEP_SEGMENTS"]
 
 LATENESS: Final = "1 hour"
-"""How late a segment may arrive in a stream."""
+"""Longest delay of a segment in a stream."""
 STEP_SEGMENTS: Final = 200
 """Most segments of one step of a stream."""
 GRACE_SECONDS: Final = 60.0

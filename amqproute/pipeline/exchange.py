@@ -55,7 +55,7 @@ class ExchangeSource:
 
     Attributes:
         directory: where its records come from.
-        domain: of the organization.
+        domain: the domain of the organization.
         entries: its `amqproute.pipeline.table_schema.HOPS`.
         holes: `amqproute.pipeline.coverage.HOLES` of its journals.
         read: the days with records, as far as they were read.
@@ -148,7 +148,7 @@ def open_source(
         spark: reads it.
         directory: a journal or an export (folders of days with segments), or a warehouse.
         day: only records needed to judge this day.
-        scratch: for intermediate tables; empty.
+        scratch: an empty directory for intermediate tables.
         domain: the side, if the directory has several.
 
     Raises:

@@ -137,7 +137,7 @@ class WarehouseFacts:
         oldest: the messages that have waited longest.
         silent: brokers without a record of these days that had some before, and were not stopped:
             ``broker``, ``domain`` and ``last``, the day of the last record.
-        gaps: of the journals, on these days.
+        gaps: the gaps of the journals, on these days.
         rejected_lines: unreadable lines of journals.
         altered_lines: lines of journals that were altered, or contradict others.
         violations: the first violations of conservation.
@@ -200,7 +200,7 @@ def facts(tables: FactTables, first: date, last: date) -> WarehouseFacts:
     """Query the tables.
 
     Args:
-        tables: of the days from `first` to `last` only.
+        tables: the tables of the days from `first` to `last` only.
         first: day.
         last: day.
     """

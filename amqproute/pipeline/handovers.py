@@ -73,7 +73,7 @@ def contradictions(
     Args:
         entries: `HOPS`, of the days in question and of the days around them.
         runs: `RUNS`, of these days and of all later ones.
-        doubtful: from `amqproute.pipeline.conservation.judged`, of the days in question.
+        doubtful: the entries in doubt, from `amqproute.pipeline.conservation.judged`.
         rejects: `amqproute.pipeline.table_schema.REJECTS` of the same days as `runs`, if there are
             any.
         grace_seconds: time around a hole in a journal that counts as part of it.

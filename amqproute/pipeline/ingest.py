@@ -186,7 +186,7 @@ class _Folders:
 
     Attributes:
         paths: folders of days, or directories to search as a whole.
-        days: of the folders; None if unknown.
+        days: the days of the folders; None if unknown.
         journals: directories of journals with all of their folders given.
     """
 
@@ -210,7 +210,7 @@ def _folders(
     read, and those of days with refused lines, where a good copy may have appeared.
 
     Args:
-        snapshot: of the tables.
+        snapshot: the snapshot of the tables.
         journals: directories; those on other machines are searched as a whole.
         look_everywhere: return all folders but those of days removed for their age.
     """
@@ -271,7 +271,7 @@ class SegmentFile:
     """A closed segment.
 
     Attributes:
-        day: of its folder.
+        day: the day of its folder.
         segment: its name.
         length: octets.
         path: its place, as a URI without escapes.
@@ -525,7 +525,7 @@ def _counted(runs: DataFrame, segments: DataFrame | None = None) -> list[Row]:
     """Count the contents of each file, and detect records that are in more than one run.
 
     Args:
-        runs: with ``path``.
+        runs: the runs with ``path``.
         segments: `SEGMENTS` whose records are already present.
 
     Returns:

@@ -38,7 +38,7 @@ _BEGINNING_OF_TIME: Final = 1_577_836_800_000_000
 _END_OF_TIME: Final = 7_258_118_400_000_000
 """The years 2020 and 2200, in microseconds. A day beyond would stretch the tables to it."""
 AHEAD_US: Final = _DAY_US
-"""How far the clock of a broker may be ahead of the machine that reads its journal."""
+"""Most by which a broker's clock may be ahead of the machine that reads its journal."""
 LONGEST_SEGMENT_DAYS: Final = 31
 """Longest time between a record and the day of its segment, before
 or after it: records may have waited in the store while the broker was down."""

@@ -57,7 +57,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> PageMarkup:
     """Make an element.
 
     Args:
-        name: of the element.
+        name: the name of the element.
         children: `PageMarkup`, and other things, whose text is escaped; None is left out.
         attributes: with a hyphen for ``_``, and ``class_`` for ``class``; None is left out. They
             are escaped; `PageMarkup` is not shortened.

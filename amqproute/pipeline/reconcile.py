@@ -110,7 +110,7 @@ class ReconcileSide:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """How far their clock is ahead of ours, in microseconds.
+    """Difference of their clock to ours, microseconds; positive if theirs is ahead.
 
     Attributes:
         estimate: the most likely offset.
@@ -129,7 +129,7 @@ class Reconciliation:
 
     Attributes:
         ours: domain of one side.
-        theirs: of the other.
+        theirs: domain of the other side.
         day: its day; None for all days.
         offset: between the clocks.
         counts: hand-overs by sender's domain and verdict.
@@ -160,7 +160,7 @@ def statement(hops: DataFrame, domain: str, partner: str, names: Collection[str]
 
     Args:
         hops: `amqproute.pipeline.table_schema.HOP`, with those of this organization.
-        domain: of this organization.
+        domain: the domain of this organization.
         partner: domain of the other one.
         names: other names for the partner in hand-overs to it: further domains, or the endpoint of
             a route. See `known_as`.
@@ -204,8 +204,8 @@ def known_as(hops: DataFrame, theirs: DataFrame) -> list[str]:
     with entries that the other one received.
 
     Args:
-        hops: of the sender, `amqproute.pipeline.table_schema.HOPS`.
-        theirs: of the other one.
+        hops: the hops of the sender, `amqproute.pipeline.table_schema.HOPS`.
+        theirs: the same of the receiver.
     """
     entry = F.struct("stream", "entry")
     chosen = [F.min_by(entry, F.xxhash64("stream", "entry", F.lit(i))) for i in range(_SAMPLES)]
@@ -236,7 +236,7 @@ def reconcile(
 
     Args:
         ours: one side.
-        theirs: the other.
+        theirs: the other side.
         day: hand-overs of this UTC day only, by the sender's clock.
         grace_seconds: time around a hole that counts as part of it.
         reuse: keeps the returned tables; by default they are kept as long as the session.

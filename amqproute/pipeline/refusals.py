@@ -44,7 +44,7 @@ def standing(
     Args:
         warehouse: the tables.
         snapshot: their contents.
-        days: of the files; None for all.
+        days: the days of the files; None for all.
 
     Returns:
         `REJECTS`; None if no line of these days was rejected.

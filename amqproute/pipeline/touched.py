@@ -34,7 +34,7 @@ class TouchedDays:
 
     Attributes:
         days: all of them; for everything that may change with them, such as conservation.
-        tables: those of some tables, which are fewer.
+        tables: the days of tables that have fewer of them.
     """
 
     days: frozenset[date]
@@ -117,7 +117,7 @@ def without(rows: DataFrame, key: tuple[str, str], *others: DataFrame) -> DataFr
     """Leave out the rows that belong to another day.
 
     Args:
-        rows: with the columns of `key`.
+        rows: the rows with the columns of `key`.
         key: names of its stream and entry.
         others: rows of other days, with stream and entry in this order.
     """

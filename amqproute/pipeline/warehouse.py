@@ -76,7 +76,7 @@ __all__ = [
 ]
 
 KEPT_SECONDS: Final = 86_400.0
-"""How long a directory is kept after its removal from the list, for readers of an older one."""
+"""Time for which a directory is kept for readers after its removal from the list."""
 
 MANIFEST: Final = "_files.json"
 """The file beside a change's data with the number of its
@@ -127,7 +127,7 @@ class TablePart:
 
     Attributes:
         table: its name.
-        day: as ``2026-11-22``.
+        day: the day as ``2026-11-22``.
         domain: its only domain, if an earlier release wrote it; otherwise empty.
         commit: the change.
     """

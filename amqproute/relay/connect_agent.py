@@ -94,7 +94,7 @@ class HopPlaces(NamedTuple):
     """The places of a hop.
 
     Attributes:
-        candidates: in order of preference.
+        candidates: the candidates, in order of preference.
         attempts: how they were found, one line each.
         ttl: seconds for which this holds; None for ever.
     """
@@ -125,7 +125,7 @@ class ConnectAgent:
         resolver: locates domains.
         connector: connects and verifies.
         identity: this container as peers see it.
-        clock: for deadlines.
+        clock: the clock for deadlines.
         now_ms: the wall clock.
         attempt_seconds: time limit for one candidate, up to the attached link.
         decisions: receives the result of each look-up; may be None.

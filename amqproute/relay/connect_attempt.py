@@ -40,7 +40,7 @@ class ConnectAttempt:
         hop: the next hop.
         agent: opens connections.
         starts: schedules the start of attempts.
-        clock: for the age of an attempt.
+        clock: the clock for the age of an attempt.
         owner: receives the sessions and listens to them.
     """
 

@@ -21,7 +21,7 @@ class ConnectScheduler:
     """The queue of connection attempts.
 
     Args:
-        clock: for the interval between two starts.
+        clock: the clock for the interval between two starts.
         per_second: the maximum number of starts per second.
         turns: schedules steps over the turns of the reactor; None for one of its own.
     """

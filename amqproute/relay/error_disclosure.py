@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What senders may learn about a failure on the way to a peer, and what only operators see.
+"""Details of failures on the way to a peer: those for senders, and those for operators only.
 
 Any sender can choose the domain, and the owner of a zone chooses where its records lead. Details of
 our connection attempts would reveal what is otherwise visible only from inside our firewall:

@@ -36,7 +36,7 @@ from amqproute import conditions
 
 
 class FailureScope(enum.Enum):
-    """How far a failure reaches."""
+    """Scope of a failure."""
 
     MESSAGE = "message"
     LINK = "link"

@@ -66,7 +66,7 @@ class FailureVerdict:
         condition: the AMQP condition, if any.
         retry_after: the seconds after which the peer asks for another attempt; 0 if not given. It
             counts only from a peer that has proved its identity.
-        lasts: for a DNS proof of absence, the seconds for which it is trusted.
+        lasts: how long a DNS proof of absence is trusted, seconds.
     """
 
     scope: FailureScope

@@ -47,7 +47,7 @@ class RelayHold:
 
     Attributes:
         id: the name of the hold.
-        reason: for operators.
+        reason: the reason for operators.
         by: the operator who made it.
         since_ms: when it was made.
         until_ms: when it expires; 0 for never.
@@ -129,7 +129,7 @@ class RelayHolds:
 
     Args:
         begin: begins a batch.
-        clock: for holds that expire.
+        clock: the clock for holds that expire.
         now_ms: the wall clock.
         routes: the routes in force.
         destinations: present destinations, by key.
@@ -166,7 +166,7 @@ class RelayHolds:
         """Restore the holds of an earlier run and apply them to the present destinations.
 
         Args:
-            notes: of the holds.
+            notes: the notes of the holds.
             last: of the last id assigned.
         """
         self._last = _number(last.get("", b"").decode("utf-8", "replace"))

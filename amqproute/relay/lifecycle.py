@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 EMPTY_SECONDS: Final = 1.0
-"""How long a destination without messages and connection is kept for another message."""
+"""Time for which a destination without messages and connection is kept."""
 UNSURE_SECONDS: Final = 30.0
 """The same if the store fails."""
 CONTACT_SECONDS: Final = 2.0
@@ -81,7 +81,7 @@ NOTHING: Final[Steps] = ()
 
 
 class WaitChoice(enum.Enum):
-    """What follows a failed attempt."""
+    """Consequence of a failed attempt."""
 
     GIVE_UP = "give up"
     """It is proved that the hop does not exist: return its messages."""
@@ -92,7 +92,7 @@ class WaitChoice(enum.Enum):
 
 
 class SessionEnd(enum.Enum):
-    """How a session has ended."""
+    """End of a session."""
 
     STOPPED = "stopped"
     """The daemon stops."""

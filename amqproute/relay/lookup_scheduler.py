@@ -30,7 +30,7 @@ class LookupScheduler:
     """Queues of look-ups, by sender.
 
     Args:
-        clock: for the rate.
+        clock: the clock for the rate.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

@@ -40,7 +40,7 @@ FLOOR_EVERY = 1000
 """Number of settled messages after which the peer is notified of droppable receipts."""
 
 TURN_SECONDS = 20.0
-"""How long other messages go first before one that was set aside is sent again; also the time in
+"""Time for which other messages precede one that was set aside; also the time in
 which most connection attempts succeed."""
 
 

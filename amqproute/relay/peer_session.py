@@ -61,7 +61,7 @@ _CANNOT_RESUME: Final = {
     conditions.DECODE_ERROR,
 }
 KEEP_SECONDS: Final = 600
-"""How long a peer without receipts is asked to keep the unsettled deliveries of a lost link."""
+"""Time for which a peer without receipts is asked to keep a lost link's unsettled deliveries."""
 PROVED: Final = SECURITY_LEVELS[2:]
 """Levels at which the peer has proved its identity."""
 

@@ -25,13 +25,13 @@ from typing import Final
 QUIET_ENDS: Final = 2
 """Consecutive ends without an outcome in between, after which messages go one at a time."""
 LONE_FAULTS: Final = 3
-"""How often a message must have ended the connection alone before it is convicted."""
+"""Connections that a message must end alone before it is convicted."""
 MOST_RECORDS: Final = 256
 """Messages with a record, per destination; the oldest records are dropped."""
 
 
 class ConnectionEnd(enum.Enum):
-    """What the end of a connection proves about a message that was alone in flight."""
+    """Conclusion from the end of a connection about a message that was alone in flight."""
 
     NONE = "none"
     """Nothing, and there is no search: it was closed on purpose."""

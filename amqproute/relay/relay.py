@@ -69,12 +69,12 @@ class Relay:
         routes: the routes in force.
         environment: clocks and randomness.
         terms: see `RelayTerms`.
-        limits: of each relay queue; its ttl is the maximum lifetime of a message here.
+        limits: the limits of each relay queue; its ttl is the maximum lifetime of a message here.
 
     Attributes:
         destinations: by the keys of their hops.
         dead_letter_name: the node for messages that cannot be returned, or None.
-        holds: of operators.
+        holds: the holds of operators.
         former: counters of hops that have no destination now.
     """
 
@@ -139,8 +139,8 @@ class Relay:
         """Create the destinations that have a backlog in the store, with their back-off.
 
         Args:
-            notes: of destinations.
-            holds: of an earlier run.
+            notes: the notes of destinations.
+            holds: the holds of an earlier run.
             last_hold: id of the last hold.
         """
         waiting = self._broker.recovered_nodes.messages

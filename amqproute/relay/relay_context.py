@@ -23,7 +23,7 @@ class RelayEnvironment:
     """Time and randomness.
 
     Attributes:
-        clock: for timers.
+        clock: the clock for timers.
         now_ms: the wall clock.
         random: returns numbers from 0 to 1.
         turns: schedules costly steps over the turns of the reactor; None for one of its own.

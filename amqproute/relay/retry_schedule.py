@@ -26,7 +26,7 @@ class RetrySchedule:
 
         Args:
             failures: one or more.
-            random: from 0 to 1. It scales the delay by 0.8 to 1.2, so that peers that failed
+            random: 0.0 to 1.0. It scales the delay by 0.8 to 1.2, so that peers that failed
                 together are not retried together.
         """
         doublings = min(max(failures, 1) - 1, DOUBLINGS)
@@ -41,7 +41,7 @@ class RetrySchedule:
 
         Args:
             seconds: the peer's delay.
-            random: from 0 to 1; see `delay`.
+            random: a number from 0 to 1; see `delay`.
         """
         bounded = min(self.last_seconds, max(self.first_seconds, seconds))
         return bounded * (1.0 + 0.2 * random)

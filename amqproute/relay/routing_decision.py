@@ -65,7 +65,7 @@ def decision_of(
 
     Args:
         hop: the next hop.
-        candidates: from the resolver.
+        candidates: the candidates from the resolver.
         demands: the proof required at each candidate.
         error: why there are no candidates.
     """

@@ -31,7 +31,7 @@ class SendBudget:
 
     Args:
         queue: dispatched when there is capacity again.
-        clock: for turns and rates.
+        clock: the clock for turns and rates.
         terms: the bounds; see `RelayTerms`.
         hop: the hop whose rate applies.
 

@@ -37,7 +37,7 @@ LOOKS = 4
 """Number of checks of the oldest delivery within the time it may take."""
 LOOKUP_SECONDS = 60.0
 DRAIN_SECONDS = 30.0
-"""How long to wait for outcomes on a connection that will move to another place."""
+"""Time to wait for outcomes on a connection that will move to another place."""
 
 
 class SessionMonitor:
@@ -47,7 +47,7 @@ class SessionMonitor:
         session: the session.
         hop: its next hop.
         agent: queries the DNS.
-        clock: for timers.
+        clock: the clock for timers.
         idle_seconds: how long a connection may be unused.
         settle_seconds: how long a delivery may be without an outcome.
         is_unused: returns whether the session has been unused for that long.

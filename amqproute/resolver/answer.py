@@ -46,7 +46,7 @@ RECORD_OCTETS: Final = 600
 
 
 class DnsOutcome(Enum):
-    """What an answer proves about the name in the query."""
+    """Proof in an answer about the name in the query."""
 
     FOUND = "found"
     NODATA = "no data"

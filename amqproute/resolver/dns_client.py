@@ -76,7 +76,7 @@ EDNS_PAYLOAD: Final = 1232
 """The UDP size offered: fits IPv6's minimum MTU, never fragments (DNS flag day 2020)."""
 
 HOLD_DOWN_SECONDS: Final = 30.0
-"""How long a silent server is queried after the others."""
+"""Time for which a silent server is queried after the others."""
 
 MAX_STRAY_DATAGRAMS: Final = 16
 """Unrelated datagrams after which a query is repeated over TCP."""
@@ -177,7 +177,7 @@ class DnsClient:
 
     Args:
         reactor: sockets and time.
-        nameservers: in order of preference; at least one.
+        nameservers: the nameservers, in order of preference; at least one.
         random: chooses message ids; `random.SystemRandom` in a daemon.
         limits: time-outs and bounds.
         authentication: whether to request the AD bit (RFC 6840 §5.7).

@@ -29,10 +29,10 @@ __all__ = ["DnssecCapability", "DnssecProbe"]
 log = Logger()
 
 GOOD_SECONDS: Final = 3600.0
-"""How long a good result is cached."""
+"""Time for which a good result is cached."""
 
 BAD_SECONDS: Final = 120.0
-"""How long a bad result is cached."""
+"""Time for which a bad result is cached."""
 
 
 class _Client(Protocol):

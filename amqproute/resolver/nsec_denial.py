@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What validated NSEC and NSEC3 records prove about a name (RFC 4035 §5.4, RFC 5155 §8). Pure.
+"""Proofs about a name by validated NSEC and NSEC3 records (RFC 4035 §5.4, RFC 5155 §8). Pure.
 
 The records are given as owner and rdata; the caller has checked their signatures. `NsecDenial`
 answers three questions about a name of their zone: does it lack a type, does it not exist, and, at

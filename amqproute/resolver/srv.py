@@ -115,7 +115,7 @@ class _Looked:
     """An answer with its origin.
 
     Attributes:
-        answer: from the client or from the cache.
+        answer: the answer from the client or from the cache.
         ttl: the seconds left.
         stale: whether its time has expired.
         attempts: lines for the operator.
@@ -198,7 +198,7 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class DnssecTerms:
-    """How DNSSEC is used.
+    """Use of DNSSEC.
 
     Attributes:
         use: what it is used for.
@@ -219,7 +219,7 @@ class SrvResolver:
         client: queries name servers.
         cache: caches their answers.
         random: orders targets of equal priority (`random.Random.random`).
-        clock: for the deadline.
+        clock: the clock for the deadline.
         limits: the bounds.
         targets: returns the policy of which places may be dialled: the targets in a stranger's zone
             must not be connected to blindly.
@@ -306,7 +306,7 @@ class SrvResolver:
 
         Args:
             name: whether it exists does not matter; empty for the root.
-            seconds: for the answer.
+            seconds: the seconds for the answer.
         """
         asking = self._client.ask(DnsQuestion(name, dns.rdatatype.SOA))
         asking.addTimeout(seconds, self._clock)

@@ -326,7 +326,7 @@ class ZoneServer:
     """Serves zones over UDP and TCP.
 
     Args:
-        zones: as for `ZoneAuthority`.
+        zones: the zones as for `ZoneAuthority`.
         reactor: sockets and time.
 
     Attributes:

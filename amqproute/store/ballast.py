@@ -31,7 +31,7 @@ class Ballast:
     """The file.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         size: octets; 0 for no such file.
     """
 

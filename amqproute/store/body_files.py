@@ -199,13 +199,13 @@ class BodyFiles:
     """The body files, as the writer's thread sees them.
 
     Args:
-        directory: of the files.
+        directory: the directory of the files.
         max_bytes: bound on the octets of segments, 0 for none.
         segment_bytes: size at which a segment is full.
         file_bytes: shared payloads of this size and more are stored in segments.
 
     Attributes:
-        file_bytes: as given.
+        file_bytes: the bytes, as given.
         swept: numbers of files without references, for the reactor to remove.
     """
 
@@ -250,7 +250,7 @@ class BodyFiles:
         """Adopt the segments found at the start, and remove files that no row names.
 
         Args:
-            connection: of the database.
+            connection: the connection of the database.
             path: the database, for error texts.
             put_aside: called with the path of each file that no row names, where these may not be
                 removed; None to remove them.
@@ -550,7 +550,7 @@ def named_files(
     The live octets are None for a body file.
 
     Args:
-        connection: of the database.
+        connection: the connection of the database.
         are_shared: its schema allows shared payloads in files.
     """
     rows = f"{_OF_ENTRIES} UNION ALL {_OF_PAYLOADS}" if are_shared else _OF_ENTRIES

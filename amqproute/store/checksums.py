@@ -137,7 +137,7 @@ def check_row(columns: Iterable[object], noted_sum: object, noted_crc: object) -
     """Compare the columns of an entry with their sum.
 
     Args:
-        columns: as in `row_sum`.
+        columns: the columns as in `row_sum`.
         noted_sum: the column ``row_sum``.
         noted_crc: the column ``octets_crc``.
 

@@ -23,8 +23,8 @@ class DatabaseFiles:
 
     Args:
         path: the database file.
-        reactor: for results of the threads that read and write large bodies.
-        sizes: of the files.
+        reactor: the reactor for results of the threads that read and write large bodies.
+        sizes: the sizes of the files.
         connect: opens a connection to the database; tests supply a faulty one.
 
     Attributes:

@@ -132,8 +132,8 @@ def prepare(
 
     Args:
         connection: the writer's connection.
-        path: for error texts.
-        page_size: in bytes; applies only to a new database.
+        path: the path for error texts.
+        page_size: the size in bytes; applies only to a new database.
         max_bytes: bound on the size of the database file; 0 for none.
         check_bytes: a database up to this size is checked page by page.
 
@@ -183,7 +183,7 @@ def check_identity(path: str, identity: int, version: int, *, is_empty: bool) ->
     """Compare the identity of a database with that of this release.
 
     Args:
-        path: for error texts.
+        path: the path for error texts.
         identity: its application_id.
         version: its user_version.
         is_empty: whether it has no tables.

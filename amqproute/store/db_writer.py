@@ -70,7 +70,7 @@ class WriterCall:
     """A function to run on the writer's thread, in order with the commits before and after.
 
     Attributes:
-        function: to run.
+        function: the function to run.
         deferred: fires with the result in the reactor's thread.
         vital: if it fails, the writer ends.
     """
@@ -115,9 +115,9 @@ class DatabaseWriter:
 
     Args:
         files: the database and the files beside it.
-        reactor: for the way back from the thread.
-        numbers: of queues.
-        sizes: of the files.
+        reactor: the reactor for the way back from the thread.
+        numbers: the numbers of queues.
+        sizes: the sizes of the files.
         clock_ms: dates receipts, milliseconds; called on the writer's thread.
         on_round: called on the writer's thread when the log, which has been copied, restarts.
         listener: notified of failures.

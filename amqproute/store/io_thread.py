@@ -31,8 +31,8 @@ class IoThread:
     """Runs functions in order on a thread of its own, which starts with the first one.
 
     Args:
-        name: of the thread.
-        reactor: for the way back.
+        name: the name of the thread.
+        reactor: the reactor for the way back.
     """
 
     def __init__(self, name: str, reactor: ReactorCall) -> None:

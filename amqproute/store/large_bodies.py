@@ -68,7 +68,7 @@ class StoredBody:
     """The rest of a message, in a file.
 
     Attributes:
-        number: of the file.
+        number: the number of the file.
         size: its octets.
         is_named: committed rows refer to it.
         has_footer: see `IBody`.
@@ -441,8 +441,8 @@ class LargeBodies:
     """The body files, as the reactor's thread sees them.
 
     Args:
-        directory: of the files.
-        reactor: for results of the threads.
+        directory: the directory of the files.
+        reactor: the reactor for results of the threads.
         max_bytes: bound on the octets of all files, 0 for none.
     """
 

@@ -48,7 +48,7 @@ class Mark:
     """The file of a store's mark.
 
     Args:
-        path: of the file.
+        path: the path of the file.
     """
 
     def __init__(self, path: str) -> None:

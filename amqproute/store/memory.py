@@ -191,7 +191,7 @@ class MemoryStore:
     threads. It keeps one reference to each encoded message and copies none.
 
     Args:
-        reactor: for the next turn.
+        reactor: the reactor for the next turn.
         outbox: receives committed events, an `IOutbox`; may be None.
         clock_ms: dates staged contents, milliseconds.
 

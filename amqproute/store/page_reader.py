@@ -47,7 +47,7 @@ LOAD: Final = (
     " (SELECT id, size FROM entry INDEXED BY entry_queue WHERE queue = ? AND id > ?"
     " ORDER BY id LIMIT ?)) WHERE before < ?"
 )
-"""Which entries: the queue's number, the id before, how many, how many octets."""
+"""Range of entries: the queue's number, the id before, the number, the octets."""
 IDS: Final = (
     "SELECT id FROM entry INDEXED BY entry_queue WHERE queue = ? AND id > ? ORDER BY id LIMIT ?"
 )
@@ -55,7 +55,7 @@ EXPIRED: Final = (
     "SELECT id FROM entry INDEXED BY entry_expires WHERE queue = ? AND id > ? AND expires > 0"
     " AND expires <= ? ORDER BY id LIMIT ?"
 )
-"""Which entries: the queue's number, the id before, the time now, how many."""
+"""Range of entries: the queue's number, the id before, the time now, the number."""
 _PAGES: Final = {chosen: _PAGE.format(chosen=chosen) for chosen in (LOAD, EXPIRED)}
 _ONE: Final = _PAGE.format(chosen="SELECT ? AS id")
 _PAYLOADS: Final = (

@@ -314,7 +314,7 @@ class PendingCommit:
 
         Args:
             queue: the queue's name.
-            entry_id: from the store's `next_id`.
+            entry_id: the id from the store's `next_id`.
             encoded: the annotated message; kept, not copied.
             arrived_ms: wall clock, milliseconds since the epoch.
             expires_ms: the same clock, 0 for never.
@@ -360,7 +360,7 @@ class PendingCommit:
         commit is not stored.
 
         Args:
-            payload_id: from the store's `next_id`.
+            payload_id: the id from the store's `next_id`.
             encoded: the annotated message; kept, not copied.
         """
         if self._hand_over is None:
@@ -386,8 +386,8 @@ class PendingCommit:
 
         Args:
             queue: the queue's name.
-            entry_id: from the store's `next_id`.
-            payload_id: of `share`, in this transaction or in an earlier one.
+            entry_id: the id from the store's `next_id`.
+            payload_id: the id of `share`, in this transaction or in an earlier one.
             size: bytes of the payload.
             arrived_ms: wall clock, milliseconds since the epoch.
             expires_ms: the same clock, 0 for never.

@@ -55,7 +55,7 @@ class SealState:
         turn: number of changes of the bound of ids.
         round: number of restarts of the log.
         name: the random name of the last change of the bound (`amqproute.store.mark`).
-        bound: of ids.
+        bound: the bound of ids.
         log: octets 16 to 40 of the log's shared index: number of frames, pages of the database,
             checksum of the last frame, salts (SQLite, "WAL-mode File Format" §2.1).
         is_copied: everything committed was in the database itself.
@@ -102,7 +102,7 @@ class Seal:
     """The file of a store's seal. All methods but `read` are called on the writer's thread.
 
     Args:
-        path: of the file.
+        path: the path of the file.
 
     Attributes:
         is_careful: write by system calls, because the disk is full.

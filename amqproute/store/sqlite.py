@@ -94,9 +94,9 @@ class SqliteStore:
 
     Args:
         path: the database file; its directory is made if it is missing.
-        reactor: for the way back from the writer's thread.
+        reactor: the reactor for the way back from the writer's thread.
         clock_ms: dates receipts, milliseconds; called in any thread.
-        sizes: of the files.
+        sizes: the sizes of the files.
         connect: opens a connection; tests supply a faulty one.
         listener: notified of failures.
         outbox: notified of commits; None for nobody.

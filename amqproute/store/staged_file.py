@@ -60,8 +60,8 @@ class StagedFile:
 
     Args:
         folder: its directory.
-        name: of the file.
-        is_by_saves: it counts as of its last save.
+        name: the name of the file.
+        is_by_saves: whether it counts as of its last save.
         clock_ms: milliseconds since the epoch, for its date.
 
     Attributes:

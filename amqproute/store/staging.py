@@ -171,7 +171,7 @@ class _Entry:
 
 @implementer(IStagedContent)
 class StagedContent:
-    """What one party holds of a content; see `IStagedContent`.
+    """One party's hold on a content; see `IStagedContent`.
 
     Args:
         staging: the directory.
@@ -251,7 +251,7 @@ class StagingDirectory:
 
     Args:
         path: created by `open` if it is missing.
-        reactor: for results of the thread.
+        reactor: the reactor for results of the thread.
         clock_ms: milliseconds since the epoch.
     """
 

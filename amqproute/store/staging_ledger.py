@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much may be staged, by whom, and how much is."""
+"""Bounds on staged contents by party, and the amounts in use."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class StagingLedger:
         """Check that there is room for octets more.
 
         Args:
-            owner: whose they are.
+            owner: the owner of the contents.
             size: octets of the content then.
             octets: that are added on the disk.
 

@@ -17,7 +17,7 @@ __all__ = ["MemoryStaging"]
 
 
 class Submit(Protocol):
-    """How a store runs something in its next turn."""
+    """Schedules a call in the store's next turn."""
 
     # Any: the result of whatever function it is.
     def __call__(self, function: Callable[[], Any]) -> Deferred[Any]:
@@ -70,7 +70,7 @@ class MemoryContentReader:
 
 @implementer(IStagedContent)
 class MemoryContent:
-    """What one party holds of a content; see `IStagedContent`."""
+    """One party's hold on a content; see `IStagedContent`."""
 
     def __init__(
         self, staging: MemoryStaging, content: _Content, written: Callable[[int], None]

@@ -140,7 +140,7 @@ class _Found:
     Attributes:
         turn: see `SealState`.
         round: see `SealState`.
-        state: of the mark.
+        state: the state of the mark.
         log: see `SealState.log`.
         below: the round of the database file without its log; None if it cannot be read.
         entry_totals: see `SealState.entry_totals`; None if it was not asked for.
@@ -159,7 +159,7 @@ class JournalTestimony:
     """Messages that the journal says are in the store, and that are missing.
 
     Attributes:
-        source: of the testimony, as text.
+        source: the source of the testimony, as text.
         missing: the ids of their entries, ascending.
         is_whole: the journal itself is complete; otherwise some messages may have ended.
     """
@@ -605,7 +605,7 @@ def accept(
 
     Args:
         path: the database file.
-        name: of the finding.
+        name: the name of the finding.
         tells_senders: report the messages that are missing to their senders.
         witness: see `examine`.
 

@@ -39,7 +39,7 @@ class WalHeader:
         order: byte order of checksums, in the notation of `struct`.
         page_size: octets of a page.
         salt: common to all frames of the log.
-        checksum: of the header; the checksum of the first frame continues it.
+        checksum: the checksum of the header; the checksum of the first frame continues it.
     """
 
     order: str
@@ -53,10 +53,10 @@ class WalFrame:
     """A frame.
 
     Attributes:
-        number: from 1.
+        number: the number from 1.
         page: number of its page, from 1.
         commit: number of pages in the database after the commit that it ends; 0 if it ends none.
-        offset: of its page in the file.
+        offset: the offset of its page in the file.
         is_whole: its checksum matches its octets and the checksum of the frame before it.
     """
 
@@ -143,7 +143,7 @@ def is_in_database(database: str, log: str, salt: bytes, frames: int, pages: int
     Args:
         database: its file.
         log: its file.
-        salt: of the frames.
+        salt: the salt of the frames.
         frames: the required number of frames.
         pages: number of pages in the database after the last frame.
     """

@@ -71,7 +71,7 @@ class BenchPhase:
     """One measurement.
 
     Attributes:
-        name: as in the table above.
+        name: the name as in the table above.
         messages: number measured; a backlog is measured from the first query that shows some of it
             in beta's queue.
         seconds: duration.
@@ -209,7 +209,7 @@ def measure(
     """Measure these phases, one after the other.
 
     Args:
-        messages: in each phase.
+        messages: the messages in each phase.
         size: octets of a body.
         rate: messages a second of the latency phase.
         phases: names from `PHASES`.

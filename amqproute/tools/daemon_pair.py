@@ -110,9 +110,9 @@ class ChildProcess:
     """A process that reports when it is ready, and does not outlive this one.
 
     Args:
-        name: for messages.
+        name: the name for messages.
         arguments: after the interpreter.
-        directory: for its log, ``NAME.log``.
+        directory: the directory for its log, ``NAME.log``.
         run: directory of the socket for its notification that it is ready.
 
     Attributes:
@@ -278,11 +278,11 @@ class DaemonProcess(ChildProcess):
     """The broker of one organization.
 
     Attributes:
-        domain: of its nodes.
+        domain: the domain of its nodes.
         host: its host name in the zone.
-        socket_path: for the command line of this machine.
-        tcp_port: for clients on loopback, without TLS.
-        tls_port: for peers.
+        socket_path: the path for the command line of this machine.
+        tcp_port: the port for clients on loopback, without TLS.
+        tls_port: the port for peers.
         config_path: its configuration.
     """
 
@@ -321,12 +321,12 @@ class DaemonPair:
             10}}``.
 
     Attributes:
-        directory: of all files.
+        directory: the directory of all files.
         alpha: one side.
         beta: the other side.
         nameserver: the process that serves the zone.
         nameserver_port: its port on 127.0.0.1.
-        password: of the user ``demo``, on both sides.
+        password: the password of the user ``demo``, on both sides.
 
     Raises:
         CommandError: ``pair.directory``: it is not empty.

@@ -144,7 +144,7 @@ class DemoMessage:
         received: consumed at beta.
         lost: never received.
         duplicated: received again.
-        seconds: from the first message published to the last one received.
+        seconds: the seconds from the first message published to the last one received.
         latency_ms: p50, p99 and max from publishing to consuming.
         hop: alpha's management row about beta.
         caller: beta's management row about alpha's connection.

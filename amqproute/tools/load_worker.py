@@ -188,7 +188,7 @@ class Connected:
         """Write pending output, wait for input, return its events.
 
         Args:
-            seconds: to wait at most.
+            seconds: the seconds to wait at most.
 
         Raises:
             ClientError: connection, session or a link has ended.
@@ -370,7 +370,7 @@ class Publisher:
         connected: the connection.
         address: the target.
         numbering: the messages.
-        numbers: those to send; all if None.
+        numbers: the numbers to send; all if None.
         rate: messages a second; 0 for as many as the credit allows.
         window: largest number without an outcome; 0 for as many as the credit allows.
 

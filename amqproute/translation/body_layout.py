@@ -163,7 +163,7 @@ class BodyExtractor:
     """Extracts the client's body from the sections as they are read.
 
     Args:
-        layout: of the body.
+        layout: the layout of the body.
 
     Attributes:
         left: number of remaining octets.

@@ -88,7 +88,7 @@ class ClassForm(NamedTuple):
 
     Attributes:
         octets: flags and values.
-        meta_data: of tunnel.request; empty for other classes.
+        meta_data: meta-data of tunnel.request; empty for other classes.
     """
 
     octets: bytes

@@ -141,7 +141,7 @@ class TranslatedContent:
         """Return the whole message.
 
         Args:
-            body: of the content.
+            body: the body of the content.
             exchange, routing_key, to: see `head`.
 
         Raises:

@@ -50,11 +50,11 @@ class DeathEvent:
 
     Attributes:
         queue: the queue that it leaves.
-        reason: of its death.
+        reason: the reason of its death.
         time_ms: wall clock.
         exchange: the exchange of its publish, or of its last dead-lettering.
         routing_keys: likewise.
-        expiration: of the message, text; None without one.
+        expiration: the expiration of the message, text; None without one.
     """
 
     queue: str
@@ -84,7 +84,7 @@ def death_annotations(
     """Return the annotations of a dead letter.
 
     Args:
-        annotations: of the message.
+        annotations: the annotations of the message.
         event: its death.
         target: its target.
 
@@ -141,9 +141,9 @@ def is_dead_letter_circle(
     circulate for ever, and is dropped.
 
     Args:
-        annotations: of the message, before `death_annotations`.
+        annotations: the annotations of the message, before `death_annotations`.
         queue: its next queue.
-        reason: of its present death.
+        reason: the reason of its present death.
     """
     if reason is DeathReason.REJECTED:
         return False

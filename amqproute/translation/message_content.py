@@ -94,7 +94,7 @@ class DeliveryState:
             or by one trusted to do so (09-M-08).
         own_domains: domains to be removed from a reply-to that a client had set without one
             (09-M-06).
-        layout: of the body of a very large message; needed if it has a ``rest``.
+        layout: the layout of the body of a very large message; needed if it has a ``rest``.
         plain_tags: whether the client speaks 0-9, whose libraries read common tags only (09-W-31).
         delivery_count: deliveries before this one, for header x-delivery-count; 0 for none.
     """

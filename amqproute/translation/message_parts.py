@@ -65,7 +65,7 @@ class MessageParts:
     Attributes:
         header: only durable, priority and ttl count.
         annotations: message annotations without those in `HIDDEN`.
-        properties: of the bare message.
+        properties: the properties of the bare message.
         application: the application properties.
         footer: the footer, None without one.
         encoded_body: whether the body is sections of 1.0 and not data.

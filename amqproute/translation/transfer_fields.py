@@ -120,7 +120,7 @@ def transfer_of_basic(octets: bytes, times: DeliveryTimes) -> MessageTransfer:
 
     Args:
         octets: flags and values of class basic.
-        times: of the message.
+        times: the times of the message.
 
     Returns:
         A transfer without destination, exchange, routing key and body.

@@ -94,7 +94,7 @@ class Engine(Protocol):
         Args:
             condition: internal-error for a bug of ours, connection-forced if the transport cannot
                 stay.
-            words: for the peer.
+            words: the words for the peer.
         """
         ...
 

@@ -60,7 +60,7 @@ class UnknownHeaderError(AmqpError):
 
     @property
     def answer(self) -> bytes:
-        """What a server that serves all of AMQP sends before it closes (09-W-03).
+        """Header that a server of all versions of AMQP sends before it closes (09-W-03).
 
         Whoever speaks an AMQP before 1.0 learns of 0-9-1, a TLS client of its mistake, and
         everybody else, AMQP or not, of AMQP 1.0 with SASL.

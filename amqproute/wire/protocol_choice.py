@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several protocols a connection speaks, by its first octets.
+"""Choice of a connection's protocol by its first octets.
 
 A protocol is known by its headers, of at most `HEADER_SIZE` octets each. `choose` is the decision.
 `ProtocolChooser` is the engine of a connection until it is made: it reads that far, says nothing,
@@ -37,7 +37,7 @@ AMQP_1_0_HEADERS: Final = (
 )
 """The headers that the engine for AMQP 1.0 serves."""
 BEFORE_1_0_HEADERS: Final = (b"AMQP\x00\x00", b"AMQP\x01\x01")
-"""How headers before 1.0 begin. The engine for 0-9 and 0-9-1 serves two of them and tells the
+"""First octets of headers before 1.0. The engine for 0-9 and 0-9-1 serves two of them and tells the
 others what it serves (09-W-03)."""
 
 
@@ -46,7 +46,7 @@ class KnownProtocol(Protocol):
 
     @property
     def headers(self) -> Sequence[bytes]:
-        """What its connections begin with."""
+        """Headers its connections begin with."""
 
 
 P = TypeVar("P", bound=KnownProtocol)
@@ -97,7 +97,7 @@ class ProtocolChosen(Event):
     """It is known which engine the connection is for; nothing follows.
 
     Attributes:
-        number: of the protocol, among those that the `ProtocolChooser` has.
+        number: the number of the protocol, among those that the `ProtocolChooser` has.
         octets: the whole input.
         since: when the connection began, seconds of the monotonic clock.
     """
@@ -111,7 +111,7 @@ class ProtocolChooser(EngineBase):
     """The engine of a connection whose protocol is not known yet.
 
     Args:
-        protocols: those that are served; the first one is for all others.
+        protocols: the protocols that are served; the first one is for all others.
         seconds: how long to wait for a header.
     """
 

@@ -144,7 +144,7 @@ MAX_SALT_BYTES: Final = 256
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9_-]{2,}\.[A-Za-z0-9_-]{2,}\.[A-Za-z0-9_-]{2,}")
 
 _TRANSLATED: Final = (ScramException, ValueError)
-"""What scramp raises for foul input: its own error, and Unicode errors out of the codecs."""
+"""Exceptions of scramp for invalid input: its own, and Unicode errors from the codecs."""
 
 
 def prepare(text: str) -> str:
@@ -166,7 +166,7 @@ def _check_iterations(iterations: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ScramSecret:
-    """What a server keeps instead of a password (RFC 5802 §3).
+    """Verifier that a server keeps instead of a password (RFC 5802 §3).
 
     Attributes:
         iterations: PBKDF2 rounds.
@@ -234,7 +234,7 @@ def decoy_secret(name: str, key: bytes, iterations: int = SCRAM_ITERATIONS) -> S
 
 @dataclass(frozen=True, slots=True)
 class ExternalIdentity:
-    """What the transport has proved before SASL began.
+    """Identity proved by the transport before SASL.
 
     Attributes:
         kind: ``peer`` for domain names out of a verified certificate, ``uid`` for the user id at
@@ -328,7 +328,7 @@ class MechanismFailed:
     """The exchange is over without success.
 
     Attributes:
-        reason: for our log, not for the client.
+        reason: the reason for our log, not for the client.
         is_temporary: the credentials were not looked at; the client may try again.
     """
 
@@ -491,9 +491,9 @@ def client_mechanism(
 
     Args:
         name: the mechanism, as `choose` gave it.
-        username: for SCRAM and PLAIN.
-        password: for SCRAM and PLAIN.
-        nonce: for SCRAM: fresh, unpredictable, printable ASCII without a comma.
+        username: the username for SCRAM and PLAIN.
+        password: the password for SCRAM and PLAIN.
+        nonce: the nonce for SCRAM: fresh, unpredictable, printable ASCII without a comma.
         authorization_id: for EXTERNAL: which of the proved names to act under; empty leaves it to
             the server. For ANONYMOUS: the trace information.
         confidential: nobody can listen; PLAIN is refused without it.

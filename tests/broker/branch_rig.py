@@ -225,7 +225,7 @@ class BranchCase(SynchronousTestCase):
         self.successResultOf(done)
 
     def state(self, xid: Xid = XID) -> str:
-        """Where a branch is."""
+        """The place of a branch."""
         for row in self.branches.rows():
             if row["xid"] == str(xid):
                 return str(row["state"])
@@ -237,7 +237,7 @@ class BranchCase(SynchronousTestCase):
         return q.available, q.acquired, r.depth
 
     def notes(self) -> int:
-        """How many branches the store has."""
+        """The number of branches in the store."""
         return len(self.store.notes.get(NOTES, {}))
 
     def seen(self, queue: str) -> list[bytes]:

@@ -92,7 +92,7 @@ class TidyTests(FeedTestCase):
     """A long list of waiting matches is tidied."""
 
     def test_order(self) -> None:
-        """Where others have taken some of it, the rest keeps its order."""
+        """With some entries taken by others the rest keeps its order."""
         self.patch(feed_module, "LEAST_TIDIED", 7)
         self.broker = make_broker(self.clock, self.store, node("q", priorities=10))
         self.queue = self.broker.nodes["q"]
@@ -194,7 +194,7 @@ class LateTests(FeedTestCase):
         self.assertEqual(sorted(map(int, browser.seen)), list(range(25)))
 
     def test_many_filters(self) -> None:
-        """Where many filters are asked, what arrives is examined in later turns."""
+        """With many filters to evaluate, arrivals are examined in later turns."""
         takers = [Taker(self.queue, 99, selects=Asked(cost=30)) for _ in range(3)]
         made = [message(body) for body in bodies(*range(20))]
         put(self.broker, self.queue, *made)

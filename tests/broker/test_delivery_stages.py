@@ -20,7 +20,7 @@ def entry(sent_ms: int) -> Entry:
 
 
 class StageTests(SynchronousTestCase):
-    """What is observed of a run of entries."""
+    """The observations of a run of entries."""
 
     def setUp(self) -> None:
         self.times = StageTimes()

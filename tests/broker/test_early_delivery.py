@@ -164,7 +164,7 @@ class AheadTests(QueueCase):
         self.assertSeen()
 
     def test_closed_gate(self) -> None:
-        """Where the disk runs full nothing goes ahead of it."""
+        """On a full disk nothing goes ahead of it."""
         self.broker.gate.close(DISK, "full")
         self.send(b"1")
         self.assertSeen()

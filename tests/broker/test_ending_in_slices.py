@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has many bindings, or is one of many queues, ends a part in each turn of the reactor.
+"""A node with many bindings, or of many queues, ends a part in each turn of the reactor.
 
 Work is counted in bindings and queues, never in time.
 """

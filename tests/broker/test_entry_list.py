@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows of a page are messages, and how often they were delivered."""
+"""The rows of a page that are messages, with their delivery counts."""
 
 from __future__ import annotations
 

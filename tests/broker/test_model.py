@@ -287,7 +287,7 @@ class Link:
 
     @property
     def queue(self) -> Any:
-        """Which queue its entries are on."""
+        """The queue of its entries."""
         return self.taker.queue
 
     def settle_within(self, entries: Any, outcome: Any, batch: Any) -> None:

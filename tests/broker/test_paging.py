@@ -189,7 +189,7 @@ class LittleRoomTests(QueueCase):
     """A disk that was full, and is nearly so."""
 
     def test_removals_go_on(self) -> None:
-        """What frees room waits for the store, and not for room: else both would wait for ever."""
+        """Steps that free room do not wait for room: otherwise both would wait for ever."""
         self.make(resident_messages=1)
         self.put(b"0", b"1", b"2")
         taker = Taker(self.queue)

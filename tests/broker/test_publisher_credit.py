@@ -125,7 +125,7 @@ class PublishersTests(SynchronousTestCase):
         self.assertLess(looks[1], 3 * looks[0])
 
     def test_each_turn(self) -> None:
-        """Where there are many senders, each turn brings few in line, whatever happens in it."""
+        """With many senders, each turn brings few in line, whatever happens in it."""
         node = Node()
         node.free = 3000
         links = [node.link() for _ in range(300)]

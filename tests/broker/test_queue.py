@@ -743,7 +743,7 @@ class LifeTests(QueueCase):
         self.assertEqual((self.queue.depth, self.dead.depth), (0, 2))
 
     def test_age_after_a_restart(self) -> None:
-        """How old the oldest is, is known before anything is read: also of another priority."""
+        """The age of the oldest is known before anything is read: also of another priority."""
         self.assertIsNone(self.queue.oldest_arrival_ms)
         self.put(b"1")
         begun = self.queue.oldest_arrival_ms

@@ -100,7 +100,7 @@ class OwnerTests(StoreCase):
 
 
 class LifeTests(StoreCase):
-    """How long, and how many."""
+    """Bounds in time and number."""
 
     def test_empty_ones_go_first(self) -> None:
         """Streams without receipts are forgotten first."""

@@ -188,7 +188,7 @@ OBSERVED: Final[dict[str, Probe]] = {
     ),
     "shutdown-timeout": lambda app: app.config.shutdown_timeout,  # asked at the stop
 }  # fmt: skip
-"""What shows that a setting is in force, by its key or the longest beginning of it."""
+"""Evidence that a setting is in force, by its key or the longest prefix of it."""
 
 QUEUE: Final = {"name": "n"}
 TOPIC: Final = {"name": "t", "type": "topic", "subscriber-buffer": 100}
@@ -608,7 +608,7 @@ class AtomicityTests(ReloadCase):
             self.assertEqual(self.state(), before, name)
 
     def test_log_is_true(self) -> None:
-        """What the service says of a reload is what has happened."""
+        """The service's report of a reload is true."""
         service = DaemonService(self.config(), self.file, self.output)
         service.application, service._is_ready = self.app, True
         prepare = self.app.reloader.components["journal"]

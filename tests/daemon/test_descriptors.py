@@ -41,7 +41,7 @@ class DescriptorTests(SynchronousTestCase):
         self.assertEqual(self.limits, (1000 + OWN_DESCRIPTORS, 4096))
 
     def test_not_enough(self) -> None:
-        """Where it cannot be raised far enough, fewer connections are taken."""
+        """If the limit cannot be raised far enough, fewer connections are accepted."""
         self.assertEqual(make_room_for_descriptors(10_000), 4096 - OWN_DESCRIPTORS)
         self.assertEqual(self.limits, (4096, 4096))
         self.limits = (64, 64)
@@ -63,7 +63,7 @@ class DescriptorTests(SynchronousTestCase):
 
 
 class UnacceptedTests(SynchronousTestCase):
-    """What the log says when nobody can be accepted."""
+    """The log lines when no connection can be accepted."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -94,7 +94,7 @@ class UnacceptedTests(SynchronousTestCase):
         self.assertIn("999 connections could not", second)
 
     def test_other_errors(self) -> None:
-        """Whatever the system says is repeated; other lines pass."""
+        """The system's words are repeated; other lines pass."""
         for _ in range(100):
             self.port.info("Could not accept new connection ({acceptError})", acceptError="ENFILE")
         Logger(namespace="twisted.internet.tcp").info("something else")

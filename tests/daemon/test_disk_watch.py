@@ -77,7 +77,7 @@ class OutgoingTests(HouseTestCase):
         self.assertEqual(self.house.shared.partial_deliveries.spare_octets, self.marks.spare)
 
     def test_woken(self) -> None:
-        """Whoever was held back continues when others have settled."""
+        """Publishers that were held back continue when others have settled."""
         put(self.house.broker, self.house.broker.nodes["q"], *[message(BODY)] * 100)
         self.run_now()
         first, second, third = (self.house.client() for _ in range(3))

@@ -112,7 +112,7 @@ class DrainingTests(SynchronousTestCase):
         self.assertEqual(set(self.asked), {(Verb.MANAGE, MANAGEMENT)})
 
     def test_done(self) -> None:
-        """What can go delays the end; what cannot is named, and does not."""
+        """Messages that can leave delay the end; those that cannot are named and do not."""
         for nodes, hops, writing, moving, staying in (
             ((), (), 0, 0, 0),
             ((queue("q", 3),), (), 0, 0, 3),

@@ -138,7 +138,7 @@ class CollectionTests(SynchronousTestCase):
         self.assertEqual(heap.collected, [3.0])
 
     def test_after_a_burst(self) -> None:
-        """What a burst has left free is given back, also where a collection fell into its peak."""
+        """Memory freed after a burst is given back, also after a collection at its peak."""
         heap = Heap(self.clock, pause=0.01)
         full = FullCollections(self.clock, heap, heap.processor, heap.timer)
         full.start()
@@ -154,7 +154,7 @@ class CollectionTests(SynchronousTestCase):
         self.assertEqual(heap.octets, 100 << 20)
 
     def test_freed_at_leisure(self) -> None:
-        """What is freed without work, as when an attacker leaves, is given back, once."""
+        """Memory freed without work, as when an attacker leaves, is given back, once."""
         heap = Heap(self.clock, pause=0.01)
         full = FullCollections(self.clock, heap, heap.processor, heap.timer)
         full.start()
@@ -166,7 +166,7 @@ class CollectionTests(SynchronousTestCase):
         self.assertEqual(heap.collected, [5.0])
 
     def test_the_process(self) -> None:
-        """What a burst of octets has taken goes back to the system."""
+        """The memory of a burst of octets goes back to the system."""
         program = [sys.executable, "-c", BURST]
         done = subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT)
         before, within, freed, after = (int(each) >> 20 for each in done.stdout.split())

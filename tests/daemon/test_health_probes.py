@@ -149,7 +149,7 @@ class ProbesTests(SynchronousTestCase):
         self.assertEqual(self.servers.asked, 2)
 
     def test_shared_question(self) -> None:
-        """Who asks while name servers are asked waits for the same answer."""
+        """A request during a query of name servers waits for the same answer."""
         self.servers.waiting = Deferred()
         asked = [Deferred.fromCoroutine(self.probes.check("dns")) for _ in range(3)]
         self.assertEqual(self.servers.asked, 1)
@@ -194,7 +194,7 @@ class ProbesTests(SynchronousTestCase):
             self.assertEqual(self.check("dnssec")[0].state.value, state)
 
     def test_verdicts(self) -> None:
-        """What the survey has found is in the checks."""
+        """Results of the survey are in the checks."""
         self.survey.verdicts = [HealthVerdict("peer.unreachable", "beta.example", "waits").row()]
         (result,) = self.check("destinations")
         self.assertEqual((result.state.value, result.subjects), ("failed", ("beta.example",)))

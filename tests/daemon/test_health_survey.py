@@ -66,7 +66,7 @@ class SurveyCase(HouseTestCase):
 
 
 class FindingTests(SurveyCase):
-    """What a survey finds."""
+    """The findings of a survey."""
 
     def test_nothing(self) -> None:
         """A fresh broker is well, and one with a message that has just come."""
@@ -133,7 +133,7 @@ class FindingTests(SurveyCase):
 
 
 class CostTests(SurveyCase):
-    """How much a survey does in one turn."""
+    """The work of a survey in one turn."""
 
     def test_many_queues(self) -> None:
         """Ten thousand nodes: this many are looked at in a turn and no more, and no message is."""

@@ -23,7 +23,7 @@ FROM_BETA = {"x-opt-amqproute-origin": "gamma.example", "x-opt-amqproute-trace":
 
 
 class Store:
-    """What `Journaling.begin` asks of a store: one queue."""
+    """The part of a store that `Journaling.begin` needs: one queue."""
 
     def __init__(self, rows: list[StoredEntry]) -> None:
         self.rows = rows

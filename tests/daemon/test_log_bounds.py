@@ -218,7 +218,7 @@ class DestinationTests(LogCase):
 
 
 class ExemptionTests(LogCase):
-    """What is never left out, and what a line can grow to."""
+    """The lines that are never left out, and the longest line."""
 
     def logger(self, namespace: str) -> Logger:
         return Logger(namespace=namespace)
@@ -272,7 +272,7 @@ class ExemptionTests(LogCase):
         self.assertEqual(len(self.lines()), GROUPS["user"].party.burst)
 
     def test_long_fields(self) -> None:
-        """What others have chosen is cut, in text and in JSON."""
+        """Texts chosen by others are cut, in text and in JSON."""
         for render in (text_line, json_line):
             self.stream.truncate(0)
             self.open_log(render=render)
@@ -295,7 +295,7 @@ class ExemptionTests(LogCase):
         self.assertEqual(events[0]["e"], long)
 
     def test_relay_queues(self) -> None:
-        """What happens on a relay queue is about its destination: strangers displace no partner."""
+        """Events of a relay queue concern its destination: strangers displace no partner."""
         log, text = self.logger("amqproute.broker.disposal"), "{count} messages on {node} dropped"
         for number in range(1000):
             log.info(text, count=1, node=f"amqp$out/d{number}.example")

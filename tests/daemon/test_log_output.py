@@ -148,7 +148,7 @@ class TextTests(LogCase):
 
     @given(st.text())
     def test_nothing_is_forged(self, said: str) -> None:
-        """Whatever a peer says, it begins no line and sends no control character."""
+        """A peer's text begins no line and sends no control character."""
         for style, begin in (("text", "    "), ("journal", "<6>    ")):
             self.begin(style, Terminal())  # type: ignore[arg-type]  # the two are styles
             self.logger().info("{peer} said {said}", peer="beta", said=said)
@@ -182,7 +182,7 @@ class JournalTests(LogCase):
         )
 
     def test_objects(self) -> None:
-        """Where the journal takes objects it has their priorities, too."""
+        """A journal that takes objects gets their priorities, too."""
         with tempfile.TemporaryFile("w+") as stream:
             status = os.fstat(stream.fileno())
             environ = {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
@@ -194,7 +194,7 @@ class JournalTests(LogCase):
         self.assertEqual(json.loads(written)["what"], "room")
 
     def test_before_the_log(self) -> None:
-        """What keeps a daemon from starting is an error in the journal as well, line by line."""
+        """Errors that keep a daemon from starting are in the journal as well, line by line."""
         with tempfile.TemporaryFile("w+") as stream:
             status = os.fstat(stream.fileno())
             complain("one\ntwo", stream, {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"})

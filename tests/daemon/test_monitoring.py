@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What monitoring reads over HTTP, and who may."""
+"""The resources of monitoring over HTTP, and access to them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class MonitoringTests(SynchronousTestCase):
         self.assertEqual((answer.status, answer.json()["field"]), (400, "family"))
 
     def test_busy(self) -> None:
-        """Who asks while many scrapes are under way is told when to come again."""
+        """A request during many scrapes is told when to come again."""
         self.metrics.is_busy = True
         answer = self.get("/metrics")
         self.assertEqual((answer.status, answer.headers["Retry-After"]), (503, "1"))

@@ -76,7 +76,7 @@ class NotifierTests(NotifyCase):
         self.assertEqual(manager.heard(), ["READY=1"])
 
     def test_silent_without_a_manager(self) -> None:
-        """Where nobody listens every call does nothing."""
+        """Without a listener every call does nothing."""
         notifier = ServiceNotifier.from_environment({})
         self.assertFalse(notifier.is_active)
         self.assertFalse(notifier.ready())
@@ -108,7 +108,7 @@ class NotifierTests(NotifyCase):
         self.assertLess(len(datagram), 600)
 
     def test_status_of_any_characters(self) -> None:
-        """What a terminal would act on, or UTF-8 cannot say, is neither sent nor a fault."""
+        """Control characters and invalid UTF-8 are neither sent nor an error."""
         manager = self.manager()
         self.assertTrue(
             ServiceNotifier(manager.address).status("no room in /\x1b[2Jdat\udcff/\x00\xe4")

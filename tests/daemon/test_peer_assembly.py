@@ -62,7 +62,7 @@ class FederationTests(SynchronousTestCase):
         self.assertEqual(after_reload(one, three).resolver, one.resolver)
 
     def test_own_places(self) -> None:
-        """Where peers reach us: names with all ports, addresses with theirs; no unix socket."""
+        """Our addresses for peers: names with all ports, addresses with theirs; no unix socket."""
         config = loads(
             "container-id: broker.alpha.example\ndomains: [alpha.example]\n"
             "tls: {certificate: c, private-key: k}\nlisten:\n"
@@ -92,7 +92,7 @@ class FederationTests(SynchronousTestCase):
         self.assertEqual(list(pinned_policies(config)), ["a.example"])
 
     def test_dnssec_is_not_to_be_had(self) -> None:
-        """Who cannot be believed is not asked; the daemon knows at once."""
+        """A server that cannot be believed is not asked; the daemon knows at once."""
         for settings in (
             "{nameservers: [192.0.2.1]}",
             "{nameservers: [127.0.0.1], dnssec: 'off'}",

@@ -196,7 +196,7 @@ class ServiceTests(TestCase):
         )
 
     def test_reload_refused(self) -> None:
-        """That the file is not in force is seen until one is."""
+        """A file that is not in force is shown until one is."""
         application = self.run_up()
         for text in ("domain: [typo.example]\n", "domains: [wrong.example]\n"):
             self.assertEqual(self.reload(text), [f"READY=1\n{REFUSED}"])
@@ -208,14 +208,14 @@ class ServiceTests(TestCase):
         self.assertEqual(self.reload(FILE), [f"READY=1\n{IDENTITY}"])
 
     def test_no_credit(self) -> None:
-        """That publishers have no credit is seen for as long as it is so."""
+        """The lack of credit for publishers is shown for as long as it lasts."""
         application = self.run_up()
         application.broker.gate.close(DISK, "the disk is full")
         application.broker.gate.open(DISK)
         self.assertEqual(self.manager.heard(), ["STATUS=the disk is full", IDENTITY])
 
     def test_stop_while_starting(self) -> None:
-        """What has begun to start is stopped in order, when it has; that is no failure."""
+        """A service that has begun to start is stopped in order once it has; that is no failure."""
         self.patch(service, "_clock", lambda: self.clock)
         application = self.start()
         self.manager.heard()

@@ -82,7 +82,7 @@ class RelayTests(HouseTestCase):
         self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_new_way_out(self) -> None:
-        """What comes to lead out during the stop waits for the next start."""
+        """Messages routed to peers during the stop wait for the next start."""
         self.alpha.relay.stop_sending()
         self.put()
         self.run_now()
@@ -141,7 +141,7 @@ class ReplyTests(HouseTestCase):
         self.assertEqual(len(self.is_told(MANAGEMENT, "SLOW")), 1)
 
     def test_branch(self) -> None:
-        """Whoever asked to prepare hears what became of it."""
+        """A client whose prepare was pending hears the result."""
         (reply,) = self.is_told(xa_node.DTX_COORDINATOR, "prepare")
         self.assertEqual(Message(reply.payload).application_properties["xaCode"], 0)
 
@@ -177,7 +177,7 @@ class FlushTests(SynchronousTestCase):
         self.assertEqual(self.store.statistics()["submitted"], 1)
 
     def test_what_follows(self) -> None:
-        """What is written because of what was written is waited for."""
+        """Writes caused by other writes are waited for."""
         self.commit(7)
         self.assertEqual(self.flush(), 7)
         self.store.close()

@@ -76,7 +76,7 @@ class UnreadableNotesTests(SynchronousTestCase):
 
     @given(octets=st.binary(max_size=40), start=st.sampled_from([b"", b"\x00Sp", b"\x00Sr"]))
     def test_mentions(self, octets: bytes, start: bytes) -> None:
-        """What is asked of a damaged entry, to tell its sender, never fails in another way."""
+        """Queries about a damaged entry, for its sender's sake, never fail in another way."""
         with contextlib.suppress(DecodeError):
             Message(start + octets).mentions(b"x-opt")
 

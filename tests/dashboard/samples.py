@@ -108,7 +108,7 @@ class SampleSource:
 
 
 class SampleView:
-    """What pages show beside rows of management, made up.
+    """Made-up contents of pages beside rows of management.
 
     Args:
         history: traffic.

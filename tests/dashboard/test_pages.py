@@ -197,7 +197,7 @@ class OverviewTests(SynchronousTestCase):
     """The overview."""
 
     def test_worst_first(self) -> None:
-        """What is critical comes before warnings; a kind tells how many more there are."""
+        """Critical findings come before warnings; a kind tells the number of further ones."""
         source, _ = samples.on_fire()
         found = problems_of(source._answers["STATUS"].facts)
         self.assertEqual([each.state for each in found], ["bad"] * 4 + ["doubtful"] * 5)

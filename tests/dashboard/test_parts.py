@@ -163,7 +163,7 @@ def table(*rows: tuple[str, str]) -> Table:
 
 
 class ChangeTests(SynchronousTestCase):
-    """What a browser is sent."""
+    """The octets for a browser."""
 
     def test_row(self) -> None:
         """Only the rows that have changed are sent while the table has the same rows."""
@@ -215,7 +215,7 @@ class ChangeTests(SynchronousTestCase):
         self.assertEqual(set(live.change(lines(), "now").elements), {"b-l"})
 
     def test_other_blocks(self) -> None:
-        """Where blocks come or go, all are sent."""
+        """If blocks come or go, all are sent."""
         live = LivePage(RENDERER, FRAME, Page("p", [table()]))
         change = live.change(Page("p", [Note("n", "bad"), table()]), "now")
         self.assertIn('id="b-n"', change.blocks)
@@ -332,7 +332,7 @@ class FeedTests(SynchronousTestCase):
 
 
 class ActionTests(SynchronousTestCase):
-    """What an operator can do."""
+    """An operator's actions."""
 
     def test_operations(self) -> None:
         """Each action is an operation of management, on a type of entities that it has."""
@@ -350,7 +350,7 @@ class ActionTests(SynchronousTestCase):
         self.assertEqual(found, {"to": "beta.example", "reason": "moving"})
 
     def test_invalid(self) -> None:
-        """What is missing or wrong is named."""
+        """Missing and wrong fields are named."""
         for key, values, words in (
             ("retry", {}, "say which messages"),
             ("retry", {"ids": "seven"}, "ids are numbers"),

@@ -63,7 +63,7 @@ class LogInTests(SiteCase):
             self.assertEqual(answer.headers["Location"], "/ui/", where)
 
     def test_somebody_else(self) -> None:
-        """Who has logged in may log in as somebody else, on a page that knows no token."""
+        """A logged-in user may log in as another one, on a page that knows no token."""
         self.pages.log_in()
         self.pages.csrf = ""
         fields = [("user", "bob"), ("password", "secret")]
@@ -101,7 +101,7 @@ class PageTests(SiteCase):
         self.assertIn("user:ann", text)
 
     def test_missing(self) -> None:
-        """What does not exist is a page with 404, that does not wait for changes."""
+        """A missing page is a 404 that does not wait for changes."""
         self.pages.log_in()
         for target in ("/ui/nothing", "/ui/queue?name=nothing", "/ui/queue"):
             answer = self.pages.get(target)
@@ -249,7 +249,7 @@ class ActionTests(SiteCase):
         self.assertIn(b"/ui/peers", result.body)
 
     def test_form(self) -> None:
-        """Where something has to be filled in, that comes first; what is wrong is told."""
+        """A form to fill in comes first, and its faults are named."""
         fields = [("action", "hold"), ("to", "beta.example")]
         self.assertIn(b'name="reason"', self.pages.post("/ui/act", fields).body)
         self.assertEqual(self.done(), [])

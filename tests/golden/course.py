@@ -422,7 +422,7 @@ class Course:
         self.command(alpha, "queue", "delete", "brought")
 
     def questions(self) -> None:
-        """What there is to ask, with a client that stays connected meanwhile."""
+        """All requests, with a client that stays connected meanwhile."""
         alpha = self.alpha
         with Wire(alpha.plain, container="stays.example") as wire:
             wire.attach("sender", "orders", "to-orders")
@@ -451,7 +451,7 @@ class Course:
         self.command(alpha, "store", "backup", str(alpha.directory / "backup"))
 
     def offline(self) -> None:
-        """What needs no daemon."""
+        """The part that needs no daemon."""
         self.command(self.alpha, "store", "check")
         self.command(self.alpha, "journal", "verify")
         exported = self.alpha.directory / "exported"

@@ -50,7 +50,7 @@ class StoreTests(GoldenCase):
 
 
 class SettingsTests(GoldenCase):
-    """What can are in a configuration file."""
+    """Contents of a can in a configuration file."""
 
     def test_settings(self) -> None:
         """Every key with its type, its bounds and its default; words are left out."""

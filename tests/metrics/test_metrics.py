@@ -125,7 +125,7 @@ class NodeTests(MetricsCase):
         self.assertEqual(found["amqproute_node_oldest_message_age_seconds"][(OTHER, OTHER)], 10)
 
     def test_total_never_shrinks(self) -> None:
-        """What a deleted node has counted stays in the total."""
+        """Counts of a deleted node stay in the total."""
         self.named = []
         self.put(count=3)
         before = self.scrape()["amqproute_node_enqueued_messages_total"]
@@ -273,7 +273,7 @@ class ScrapeTests(MetricsCase):
         self.assertIn(b"amqproute_node_messages", self.successResultOf(answer).text)
 
     def test_shared(self) -> None:
-        """Who asks for the same at once gets the same answer; there is a bound on others."""
+        """Equal requests at the same time share one answer; the number of others is bounded."""
         waiting: list[Deferred[ScrapeAnswer]] = []
 
         def in_thread(function: object) -> Deferred[ScrapeAnswer]:

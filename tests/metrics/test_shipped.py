@@ -63,7 +63,7 @@ def samples() -> set[str]:
 
 
 class ExpressionTests(SynchronousTestCase):
-    """What expressions ask for exists."""
+    """All metrics of the expressions exist."""
 
     def test_samples(self) -> None:
         """Each metric that is asked for is declared."""
@@ -164,7 +164,7 @@ class RunbookTests(SynchronousTestCase):
 
 @skipIf(PROMTOOL is None, "promtool is not installed")
 class PromtoolTests(SynchronousTestCase):
-    """What Prometheus' own tool says of the rules."""
+    """The verdict of Prometheus' own tool on the rules."""
 
     def promtool(self, *words: str) -> None:
         """Run promtool; it has to succeed."""

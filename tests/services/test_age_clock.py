@@ -74,7 +74,7 @@ class AgeClockTests(SynchronousTestCase):
         st.lists(st.tuples(st.floats(0, 1000), st.integers(-3 * WEEK_MS, 3 * WEEK_MS)), max_size=30)
     )
     def test_any(self, steps: list[tuple[float, int]]) -> None:
-        """Whatever the wall clock does, what passes is what passed, but for small corrections."""
+        """The age grows by elapsed time for any wall clock, but for small corrections."""
         reactor = Clock()
         off = [0]
         clock = AgeClock(

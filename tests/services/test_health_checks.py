@@ -86,7 +86,7 @@ class CheckTests(SynchronousTestCase):
     """Findings of each check."""
 
     def test_well(self) -> None:
-        """Where all is well every check is ok, and names no cure."""
+        """In a healthy broker every check is ok and names no cure."""
         for name in CHECKS:
             result = judge(name, CheckFacts(**GOOD))
             self.assertEqual((result.state, result.row()["cure"]), (CheckState.OK, ""), name)

@@ -133,7 +133,7 @@ class RequeueingCase(InventoryCase):
 
 
 class WayTests(RequeueingCase):
-    """Where dead letters go."""
+    """The targets of dead letters."""
 
     def test_each_to_its_queue(self) -> None:
         """Each goes to the queue that it left; and so it is after a restart."""
@@ -215,7 +215,7 @@ class WayTests(RequeueingCase):
 
 
 class SelectionTests(RequeueingCase):
-    """Which dead letters are meant."""
+    """The selection of dead letters."""
 
     def test_facts(self) -> None:
         """By reason, condition, source, selector and id; all that is given has to fit."""

@@ -198,7 +198,7 @@ class InventoryCase(SynchronousTestCase):
         self.clock.advance(0)
 
     def stored(self) -> int:
-        """How many messages the store holds."""
+        """The number of messages in the store."""
         self.clock.advance(1)
         return sum(each.count for each in self.store.recovery().queues.values())
 
@@ -243,7 +243,7 @@ class CommandTests(InventoryCase):
         self.assertIs(self.broker.target("x"), self.broker.nodes["a"])
 
     def test_create_refused(self) -> None:
-        """What exists, is reserved, is no name, or has options that cannot be."""
+        """Existing, reserved and invalid names and impossible options are refused."""
         self.do("create alias sales orders")
         for text, status, words in (
             ("create queue orders", 409, "declared at etc.yaml:3"),
@@ -434,7 +434,7 @@ class CommandTests(InventoryCase):
         self.assertNotIn("ended", self.notes())
 
     def test_delete_refused(self) -> None:
-        """What is configured, not empty, in use, named by others, or a client's own."""
+        """Nodes that are configured, not empty, in use, named by others, or a client's own stay."""
         self.do("create queue a\ncreate queue b with dead-letter=a\ncreate queue c\n"
                 "create alias x c")  # fmt: skip
         self.fill("b")
@@ -666,7 +666,7 @@ class CommandTests(InventoryCase):
         self.assertEqual(self.notes(), {"route": ["*.b.test"]})
 
     def test_routes_refused(self) -> None:
-        """What is no domain or no way, is ours, is the file's, is not there, or may not be made."""
+        """Invalid, own, missing and configured domains and ways are refused."""
         kept = RouteRule("d.test", "amqps://d.gw.test:5671")
         self.inventory.declare(
             ConfiguredNodes(

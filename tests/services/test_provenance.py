@@ -120,7 +120,7 @@ class PeerTests(ProvenanceCase):
         self.assertEqual(self.kept(), [])
 
     def test_delegation_is_no_way_into_our_own_nodes(self) -> None:
-        """Who may speak for everybody still has messages returned only where it may transfer."""
+        """A sender for everybody still has messages returned only where it may transfer."""
         self.alpha.transfer.rules.partners.origins = lambda _: ("*",)
         self.alpha.transfer.reload(self.alpha.transfer.rules)
         for back in (f"secret@{A}", f"$management@{A}", f"amqp$transfer@{A}", "*"):
@@ -397,7 +397,7 @@ class ForgeryTests(ProvenanceCase):
     @given(messages=st.lists(FORGERIES, min_size=1, max_size=12), target=TARGETS)
     @settings(max_examples=100 * FACTOR)
     def test_nothing_forged_arrives(self, messages: list[Message], target: Any) -> None:
-        """Whatever is on a queue afterwards may be there, and says truly where it is from."""
+        """Messages on a queue afterwards are allowed there, and name their true origin."""
         self.build()
         reporter = let_report(self.alpha)
         self.send(BETA, *messages, address=target)

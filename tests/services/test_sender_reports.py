@@ -134,7 +134,7 @@ class KindTests(ReportCase):
         self.assertEqual(seen.correlation_id, str(number))
 
     def test_usual(self) -> None:
-        """Who says nothing gets report and message; who says what, gets that; or nothing."""
+        """Senders get report and message by default, and otherwise what they choose, or nothing."""
         self.house(B, "orders")
         to = f"nobody@{B}"
         self.send(

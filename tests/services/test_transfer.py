@@ -128,7 +128,7 @@ class TransferCase(SynchronousTestCase):
 
 
 class RoutingTests(TransferCase):
-    """Where `to` leads."""
+    """The target of `to`."""
 
     def test_interfaces(self) -> None:
         """Service and alias are targets."""
@@ -236,7 +236,7 @@ class RemoteServiceTests(TransferCase):
         self.assertEqual(len(self.management.asked), 3)
 
     def test_right(self) -> None:
-        """Whoever may publish everywhere may not ask: it takes `manage` on the service."""
+        """The right to publish everywhere is not enough: it takes `manage` on the service."""
         self.assertRefused(UnauthorizedAccess, "$management")
         self.assertRefused(NotAllowed, "amqp$admin", peer())
         self.assertEqual(self.management.asked, [])
@@ -330,7 +330,7 @@ class RightsTests(TransferCase):
 
 
 class ReturnTests(TransferCase):
-    """Where a message may be returned to (T-26): where its sender might send it itself."""
+    """A message may be returned (T-26) where its sender might send it itself."""
 
     def test_clients(self) -> None:
         """A client's own rights count, for nodes here and for addresses elsewhere."""

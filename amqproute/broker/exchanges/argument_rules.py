@@ -74,8 +74,8 @@ class EffectiveTerm:
     """A value in force.
 
     Attributes:
-        value: of the term.
-        source: where it is written.
+        value: the value.
+        source: where the value comes from.
         policy: the name of the policy; empty for an option or an argument.
     """
 
@@ -90,7 +90,7 @@ class PolicyTerms:
 
     Attributes:
         name: of it.
-        values: by the names of `QUEUE_RULES`, checked.
+        values: checked values by name; the names are those of `QUEUE_RULES`.
     """
 
     name: str
@@ -103,12 +103,12 @@ class QueueDeclaration:
 
     Attributes:
         name: of it.
-        durable: it is there after a restart.
-        exclusive: it belongs to the connection.
-        auto_delete: it goes with its last consumer.
-        arguments: as they came.
-        has_priorities: it has priorities without the argument (09-BASIC-07). An equal declaration
-            may say otherwise: it is a matter of the client's version.
+        durable: whether the queue survives a restart.
+        exclusive: whether it belongs to the declaring connection.
+        auto_delete: whether it is deleted with its last consumer.
+        arguments: the arguments as received.
+        has_priorities: whether it has priorities without the argument (09-BASIC-07). Equal
+            declarations may differ in it, since it depends on the client's version of AMQP.
     """
 
     name: str
@@ -188,10 +188,10 @@ QUEUE_RULES: Final[Mapping[str, Check]] = {
     "queue-version": _integer(1, 2),
     "dead-letter-strategy": _word("at-most-once", "at-least-once"),
 }
-"""What of a queue can be said, by ``x-`` and this name."""
+"""Checks of queue arguments by name, without ``x-``."""
 
 KNOWN_ARGUMENTS: Final = frozenset(f"x-{name}" for name in QUEUE_RULES)
-"""Arguments of queue.declare that mean something."""
+"""Arguments of queue.declare that have an effect."""
 
 LOWER_COUNTS: Final = frozenset(
     (
@@ -203,35 +203,35 @@ LOWER_COUNTS: Final = frozenset(
         "consumer-timeout",
     )
 )
-"""Of an argument and a policy the lower value is in force; of the others the argument."""
+"""Settings of which the lower value is in force; of the others it is the argument."""
 ARGUMENTS_ONLY: Final = frozenset(
     ("max-priority", "single-active-consumer", "queue-type", "queue-version")
 )
-"""What a policy cannot say, since it cannot change while the queue is there."""
+"""Settings a policy cannot have, since they cannot change during the life of a queue."""
 QUEUE_POLICY_KEYS: Final = frozenset(QUEUE_RULES) - ARGUMENTS_ONLY
-"""What a policy can say of queues."""
+"""Keys of a policy for queues."""
 EXCHANGE_POLICY_KEYS: Final = frozenset((ALTERNATE_ARGUMENT,))
-"""What a policy can say of exchanges."""
+"""Keys of a policy for exchanges."""
 OPERATOR_KEYS: Final = frozenset(
     ("message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit")
 )
-"""What an operator policy can say: bounds, of which the lower one is in force."""
+"""Keys of an operator policy: bounds, of which the lower one is in force."""
 UNBOUNDED: Final[Mapping[str, int]] = {"delivery-limit": -1, "consumer-timeout": 0}
-"""Values of bounds that mean there is none."""
+"""Values that mean no bound."""
 
 
 def queue_terms(name: str, arguments: Mapping[str, object]) -> dict[str, TermValue]:
     """Check the arguments of queue.declare.
 
     Args:
-        name: of the queue, for the words.
-        arguments: as they came.
+        name: the name of the queue, for error texts.
+        arguments: the arguments as received.
 
     Returns:
-        The values of those that are known, without ``x-``.
+        The values of known arguments, by name without ``x-``.
 
     Raises:
-        TopologyFault: one of them is wrong, or the queue type is not offered.
+        TopologyFault: an argument is invalid, or the queue type is not offered.
     """
     kind = arguments.get("x-queue-type")
     if kind == "stream":
@@ -262,15 +262,15 @@ def policy_terms(
     """Check the definition of a policy.
 
     Args:
-        name: of it, for the words.
-        definition: keys and values as they came.
-        keys: those that have a meaning in it.
+        name: the name of the policy, for error texts.
+        definition: keys and values as received.
+        keys: the keys this kind of policy may have.
 
     Returns:
-        What it says, and the keys that have no meaning in it.
+        The values of the policy, and the keys that have no meaning in it.
 
     Raises:
-        TopologyFault: a value is wrong.
+        TopologyFault: a value is invalid.
     """
     values: dict[str, TermValue] = {}
     unknown = []
@@ -296,13 +296,13 @@ def effective_terms(
     operator_policy: PolicyTerms | None = None,
     options: Mapping[str, TermValue] = MappingProxyType({}),
 ) -> dict[str, EffectiveTerm]:
-    """Return what is in force for a queue, and where each value comes from.
+    """Return the values in force for a queue, each with its origin.
 
     Args:
-        arguments: of the declaration, from `queue_terms`.
-        policy: the one that applies.
-        operator_policy: the operator's, which bounds the others.
-        options: of the node, in the words of arguments; an argument goes before them.
+        arguments: the arguments of the declaration, from `queue_terms`.
+        policy: the policy that applies, if any.
+        operator_policy: the operator policy that applies, if any; it bounds the others.
+        options: options of the node, under the names of arguments; an argument overrides them.
     """
     terms = {name: EffectiveTerm(value, TermSource.OPTION) for name, value in options.items()}
     for name, value in arguments.items():
@@ -330,10 +330,10 @@ def _is_lower(name: str, value: TermValue, there: TermValue) -> bool:
 
 
 def check_queue_kind(asked: QueueDeclaration) -> None:
-    """Check that a queue that is new can be of the kind that is asked for.
+    """Check that a new queue can be of the requested kind.
 
     Raises:
-        TopologyFault: it shall be a quorum queue, and not be there after a restart.
+        TopologyFault: a quorum queue would not survive a restart.
     """
     if asked.arguments.get("x-queue-type") != QueueKind.QUORUM.value:
         return
@@ -356,13 +356,13 @@ def check_queue_redeclared(
     """Check that a declaration fits the queue of that name (09: part 4.4).
 
     Args:
-        there: the queue.
-        asked: what is declared.
+        there: the existing queue.
+        asked: the declaration.
         lenient: durable and auto-delete are ignored, but no argument, as in 0-9 (09-X-39,
             09-X-42). In 0-9-1 only arguments that mean something count.
 
     Raises:
-        TopologyFault: with what differs.
+        TopologyFault: the declaration differs; the text names the argument.
     """
     flags = [("exclusive", asked.exclusive, there.exclusive)]
     if not lenient:
@@ -386,16 +386,16 @@ def check_queue_redeclared(
 def exchange_definition(
     name: str, type_name: str, flags: Mapping[str, bool], arguments: Mapping[str, object]
 ) -> ExchangeDefinition:
-    """Check what exchange.declare says.
+    """Check the fields of exchange.declare.
 
     Args:
-        name: of the exchange.
-        type_name: as it came.
-        flags: durable, auto_delete, internal; those that are missing are false.
-        arguments: as they came.
+        name: the name of the exchange.
+        type_name: the exchange type as received.
+        flags: durable, auto_delete and internal; a missing one is false.
+        arguments: the arguments as received.
 
     Raises:
-        TopologyFault: the type is unknown or a plug-in elsewhere, or an argument is wrong.
+        TopologyFault: the type is unknown or that of a RabbitMQ plug-in, or an argument is invalid.
     """
     try:
         kind = ExchangeType(type_name)
@@ -428,10 +428,10 @@ def consumer_priority(arguments: Mapping[str, object]) -> int:
     """Check the arguments of basic.consume, or its filter in 0-9 (09-BASIC-27).
 
     Returns:
-        ``x-priority``; 0 where it is not said.
+        ``x-priority``, or 0 without it.
 
     Raises:
-        TopologyFault: an argument is wrong, or is about streams.
+        TopologyFault: an argument is invalid or concerns streams.
     """
     for name in arguments:
         if name.startswith("x-stream-"):

@@ -43,7 +43,7 @@ class BindingTarget(NamedTuple):
 
     Attributes:
         kind: queue or exchange.
-        name: of it.
+        name: the name of the queue or exchange.
     """
 
     kind: TargetKind
@@ -56,10 +56,10 @@ class ExchangeBinding:
 
     Attributes:
         source: the exchange that messages come from.
-        target: where they go.
+        target: the queue or exchange that gets them.
         key: the binding's routing key, or pattern.
-        arguments: what else the exchange type asks for (09-QUEUE-31).
-        argument_key: what the arguments are compared by.
+        arguments: further conditions of the exchange type (09-QUEUE-31).
+        argument_key: a hashable form of the arguments, for comparison.
     """
 
     source: str
@@ -77,7 +77,7 @@ class BindingTable(Protocol):
 
     @property
     def needs_headers(self) -> bool:
-        """The headers of a message decide."""
+        """Whether matching depends on the headers of a message."""
 
     def add(self, binding: ExchangeBinding) -> None:
         """Add a binding that is not there."""
@@ -147,7 +147,7 @@ class DirectTable:
 
 
 class FanoutTable:
-    """Bindings of a fanout exchange: key and arguments decide nothing."""
+    """Bindings of a fanout exchange: key and arguments are ignored."""
 
     needs_headers: Final = False
 

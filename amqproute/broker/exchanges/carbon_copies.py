@@ -22,8 +22,8 @@ def routing_keys(routing_key: str, headers: Mapping[str, object]) -> tuple[str, 
     """Return the routing keys of a message, its own first, each once.
 
     Args:
-        routing_key: of the publish.
-        headers: of the message.
+        routing_key: the routing key of the publish.
+        headers: the headers of the message.
 
     Raises:
         TopologyFault: CC or BCC is no array, holds a key that is too long, or there are too many.

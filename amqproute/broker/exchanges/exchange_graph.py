@@ -63,14 +63,14 @@ class ExchangeDefinition:
     """An exchange as it was declared.
 
     Attributes:
-        name: of it.
-        type: how it routes.
-        durable: it is there after a restart.
-        auto_delete: it goes with its last binding (I-36).
+        name: the name of the exchange.
+        type: the exchange type.
+        durable: whether it survives a restart.
+        auto_delete: whether it is deleted with its last binding (I-36).
         internal: nobody publishes to it directly (09-EXCH-16).
         alternate: the exchange that gets what no binding matches; it need not exist. The one of
             the declaration or, without it, of a policy.
-        arguments: of the declaration, as they came.
+        arguments: the arguments of the declaration, as received.
     """
 
     name: str
@@ -105,8 +105,8 @@ class GraphChange:
     """Exchanges and bindings removed by a change.
 
     Attributes:
-        exchanges: names, in order; the one that was deleted is the first.
-        bindings: those that went, also with exchanges, as they were made.
+        exchanges: names of the removed exchanges in order, the deleted one first.
+        bindings: the removed bindings, including those of removed exchanges, in order of creation.
         definitions: the exchanges as they were, in the same order.
         ending: exchanges among these, and queues, whose bindings are still to be taken out.
     """
@@ -121,11 +121,11 @@ class _Exchange:
     """An exchange in the graph.
 
     Attributes:
-        definition: what it is.
+        definition: the definition of the exchange.
         table: its bindings by how it matches.
         outgoing: the bindings with it as source, in the order they were made, each by itself.
         incoming: the bindings with it as target.
-        keys: those of the outgoing bindings; None until somebody asks, and after a change.
+        keys: the keys of outgoing bindings; None until they are needed, and after a change.
     """
 
     __slots__ = ("definition", "incoming", "keys", "outgoing", "table")
@@ -139,10 +139,10 @@ class _Exchange:
 
 
 class _Ending:
-    """What is left of an exchange or a queue that ends.
+    """Remains of an exchange or a queue that ends.
 
     Attributes:
-        bindings: those that lead to it.
+        bindings: the bindings that lead to it.
         exchange: the exchange; None for a queue.
     """
 
@@ -167,8 +167,8 @@ class ExchangeGraph:
 
     Args:
         queues: the names of the queues there are. The graph looks at it and never changes it.
-        most_exchanges: how many exchanges there may be (09-CONN-22).
-        most_bindings: how many bindings.
+        most_exchanges: the highest number of exchanges (09-CONN-22).
+        most_bindings: the highest number of bindings.
 
     Attributes:
         edition: another object after each change of exchanges or bindings.
@@ -269,10 +269,10 @@ class ExchangeGraph:
     # -- changes -------------------------------------------------------------------------------
 
     def declare(self, definition: ExchangeDefinition, lenient: bool = False) -> bool:
-        """Add an exchange, or check that there is an equal one (09-EXCH-09).
+        """Add an exchange, or check that the existing one is equal (09-EXCH-09).
 
         Args:
-            definition: what is declared.
+            definition: the declaration.
             lenient: durable and auto-delete are ignored where there is one, as 0-9 says (09-X-29,
                 09-X-30).
 
@@ -574,9 +574,9 @@ class ExchangeGraph:
         """Decide where a message goes.
 
         Args:
-            exchange: to which it is published.
+            exchange: the exchange of the publish.
             keys: its routing key, and those of CC and BCC.
-            headers: of the message. They are looked at only where a headers exchange decides.
+            headers: the headers of the message, read only by headers exchanges.
 
         Raises:
             TopologyFault: there is no such exchange, or a header has a value that cannot be
@@ -659,7 +659,7 @@ def check_redeclared(
 
     Args:
         there: the exchange.
-        asked: what is declared.
+        asked: the declaration.
         lenient: durable and auto-delete are ignored, but no argument, as in 0-9. In 0-9-1 only
             arguments that mean something count.
 
@@ -713,8 +713,8 @@ def differing_argument(
 
     Args:
         there: arguments of what is there.
-        asked: those that are declared.
-        names: of the arguments that count.
+        asked: the declared arguments.
+        names: the names of arguments to compare.
     """
     for name in sorted(names):
         if name not in there:

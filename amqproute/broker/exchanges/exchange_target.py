@@ -89,7 +89,7 @@ class ExchangeTarget:
         """Check that the exchange is there, and may be sent to.
 
         Raises:
-            AmqpError: it may not.
+            AmqpError: the exchange does not exist, or is internal.
         """
         try:
             self._topology.graph.check_publish(self._exchange)

@@ -42,7 +42,7 @@ def comparable(value: object) -> Hashable:
             tuple for a type with several parts, such as a decimal.
 
     Raises:
-        TypeError: it is of another type.
+        TypeError: the value has a type that headers cannot be matched by.
     """
     if value is None:
         return _ANY_VALUE
@@ -149,7 +149,7 @@ class HeaderIndex(Generic[Value]):
         """Remove a value from a pattern.
 
         Raises:
-            KeyError: it is not there.
+            KeyError: the binding is not in the index.
         """
         entry = (pattern, value)
         for pair in self._anchors.pop(entry):

@@ -40,7 +40,7 @@ from amqproute.broker.node_options import Excess, QueueOptions
 from amqproute.translation.dead_letters import DeadLetterTarget
 
 PRIORITIES: Final = 10
-"""How many priorities a queue tells apart that has any."""
+"""Number of priorities of a queue that has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class DeclaredTerms:
     """A client's declaration of a queue, without the name.
 
     Attributes:
-        auto_delete: it goes with its last consumer.
-        arguments: as they came.
-        has_priorities: it has priorities, unless ``x-max-priority`` says that it has none.
+        auto_delete: whether it is deleted with its last consumer.
+        arguments: the arguments as received.
+        has_priorities: whether it has priorities, unless ``x-max-priority`` is 0.
     """
 
     auto_delete: bool = False
@@ -68,8 +68,8 @@ def terms_in_force(declaration: NodeDeclaration, policies: PolicySet) -> dict[st
     """Return what options, arguments and policies say of a queue, and where each value stands.
 
     Args:
-        declaration: of the queue.
-        policies: of its virtual host.
+        declaration: the declaration of the queue.
+        policies: the policies of its virtual host.
     """
     arguments = declaration.terms
     local = local_name(declaration.name)
@@ -97,7 +97,7 @@ def with_terms(declaration: NodeDeclaration, terms: Mapping[str, TermValue]) -> 
     """Return a declaration with what arguments and policies say.
 
     Args:
-        declaration: with the limits and options that are usual here.
+        declaration: the declaration with the limits and options that are usual here.
         terms: values in force by their names without ``x-``, checked.
     """
     if declaration.terms is None and not terms:

@@ -57,7 +57,7 @@ class SubjectTable(Generic[Value]):
         """Add a value, or give it another pattern at its place.
 
         Args:
-            value: what is found.
+            value: the value to be found.
             pattern: words that a subject has to match; None: all subjects do.
         """
         if value in self._order:

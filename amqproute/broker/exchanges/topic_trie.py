@@ -55,7 +55,7 @@ class TopicTrie(Generic[Value]):
         """Remove a value from a pattern.
 
         Raises:
-            KeyError: it is not there.
+            KeyError: the pattern has no such value.
         """
         self.remove_words(split_words(pattern), value)
 
@@ -63,7 +63,7 @@ class TopicTrie(Generic[Value]):
         """Remove a value from a pattern that is words already.
 
         Raises:
-            KeyError: it is not there.
+            KeyError: the pattern has no such value.
         """
         path = [self._root]
         words = _pattern_words(pattern)
@@ -116,11 +116,11 @@ class _Node(Generic[Value]):
     """A node of the tree: the continuation of some words of patterns.
 
     Attributes:
-        values: those of the patterns that end here, with how often they were added.
+        values: the values of patterns that end here, each with the number of times it was added.
         words: the nodes behind each next word.
         one: the node behind ``*``.
         any: the node behind ``#``.
-        is_any: it stands behind ``#`` itself, and each further word leads to it again.
+        is_any: whether this node follows ``#``, so that each further word leads to it again.
     """
 
     __slots__ = ("any", "is_any", "one", "values", "words")

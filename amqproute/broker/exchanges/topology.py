@@ -64,7 +64,7 @@ from amqproute.plurals import counted
 from amqproute.values import Origin
 
 MOST_OCTETS: Final = 256 * 1024 * 1024
-"""What all exchanges and bindings may take, by `EACH` and their arguments."""
+"""Octets of all exchanges and bindings, at most, by `EACH` and their arguments."""
 EACH: Final = 1024
 """Octets that an exchange or a binding takes in memory beside its arguments."""
 OCTET_FACTOR: Final = 8
@@ -83,7 +83,7 @@ class TopologyStep(NamedTuple, Generic[Result]):
     """A change that is in force in memory, and not durable yet.
 
     Attributes:
-        result: of it.
+        result: the result of the request.
         notes: the kind, key and value of each note to write; the value None deletes a note.
         undo: takes it back, if the store does not take the notes.
         done: is called when the notes are on the disk.
@@ -113,7 +113,7 @@ class _Registered:
 
     Attributes:
         owner: who declared it; empty for the operator.
-        octets: what it counts.
+        octets: the octets counted for it.
         note: its note in the store; None for what is not durable.
     """
 
@@ -127,9 +127,9 @@ class RemovedTopology:
     """Exchanges and bindings removed by a change, so that they can be restored.
 
     Attributes:
-        change: what has gone.
-        exchanges: how its exchanges were registered.
-        bindings: how its bindings were.
+        change: the removed exchanges and bindings.
+        exchanges: the registrations of its exchanges.
+        bindings: the registrations of its bindings.
         dormant: bindings that waited for a queue.
         ending: what has bindings that are still to be taken out, with the note that says so.
     """
@@ -152,16 +152,16 @@ class Topology:
     """The exchanges and bindings of a virtual host.
 
     Args:
-        queues: where bindings may lead to.
-        context: of the broker's nodes.
+        queues: the queues that bindings may lead to.
+        context: the context of the broker's nodes.
         host: the virtual host; empty for ``/``.
-        shares: what the exchanges and bindings of all virtual hosts take; None if there is but one.
+        shares: counts of exchanges and bindings over all virtual hosts; None if there is only one.
 
     Attributes:
         graph: the exchanges and bindings; to look at only.
-        most_octets: what those of all virtual hosts may take.
+        most_octets: the highest number of octets over all virtual hosts.
         host: the argument.
-        policies: in force for its exchanges and queues; see `adopt_policies`.
+        policies: the policies for its exchanges and queues; see `adopt_policies`.
     """
 
     log = Logger()
@@ -254,10 +254,10 @@ class Topology:
     def declare(
         self, definition: ExchangeDefinition, owner: str = "", lenient: bool = False
     ) -> Deferred[bool]:
-        """Make an exchange, or check that there is an equal one. See `ExchangeGraph.declare`.
+        """Create an exchange, or check that the existing one is equal; see `ExchangeGraph.declare`.
 
         Args:
-            definition: what is declared.
+            definition: the declaration.
             owner: who asks, as access rules write it; empty for the operator.
             lenient: see `ExchangeGraph.declare`.
 
@@ -265,7 +265,7 @@ class Topology:
             A Deferred of whether it is new, when that is on the disk; fails with `StoreError`.
 
         Raises:
-            TopologyFault: it cannot be.
+            TopologyFault: the request is refused.
         """
         ended = self.when_ended(BindingTarget(TargetKind.EXCHANGE, definition.name))
         if ended is not None:
@@ -281,7 +281,7 @@ class Topology:
             fails with `StoreError`.
 
         Raises:
-            TopologyFault: it cannot be.
+            TopologyFault: the request is refused.
         """
         done = self._carry_out(self.delete_step(name, if_unused), (TargetKind.EXCHANGE, name))
         target = BindingTarget(TargetKind.EXCHANGE, name)
@@ -298,7 +298,7 @@ class Topology:
             A Deferred of whether it is new, when that is on the disk; fails with `StoreError`.
 
         Raises:
-            TopologyFault: it cannot be.
+            TopologyFault: the request is refused.
         """
         return self._carry_out(self.bind_step(binding, owner), binding)
 
@@ -309,7 +309,7 @@ class Topology:
             A Deferred of the removed parts, when that is on the disk; fails with `StoreError`.
 
         Raises:
-            TopologyFault: it cannot be.
+            TopologyFault: the request is refused.
         """
         return self._carry_out(self.unbind_step(binding), binding)
 
@@ -635,14 +635,14 @@ class Topology:
         If one target has no room, no target gets the message, and the sender is refused.
 
         Args:
-            exchange: to which it was published.
+            exchange: the exchange of the publish.
             targets: queues from `queues_of`, and the ways to addresses.
-            message: what comes.
-            batch: of its sender.
+            message: the message.
+            batch: the batch of its sender.
             origin: who sends it.
 
         Raises:
-            AmqpError: it is refused; if the others have it although one could not take it, too.
+            AmqpError: the message is refused, also where one of several queues could not take it.
             Unresolved: see `ITarget.put`; nobody has it then.
         """
         if not exchange and len(targets) == 1:

@@ -47,7 +47,7 @@ class TopologyFault(AmqprouteError):
 
     Attributes:
         kind: which rule it breaks.
-        text: what is wrong, with the names, for the person at the other end.
+        text: a description of the fault, with names, for the client's operator.
     """
 
     def __init__(self, kind: TopologyFaultKind, text: str) -> None:

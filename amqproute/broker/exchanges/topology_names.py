@@ -23,18 +23,18 @@ LONGEST_NAME: Final = 255
 _EXCHANGE: Final = re.compile(r"[A-Za-z0-9\-_.:]+")
 _QUEUE: Final = re.compile(r"[A-Za-z0-9\-_.:@]*")
 _LEADS_ELSEWHERE: Final = ("/", "$")
-"""How addresses of services and of other name spaces begin."""
+"""First characters of addresses of services and of other name spaces."""
 
 
 def check_exchange_name(name: str, standard: bool = False) -> None:
     """Check the name of an exchange that is declared.
 
     Args:
-        name: of the exchange.
-        standard: it has to be one of the standard's, as in 0-9.
+        name: the name of the exchange.
+        standard: whether only the characters of the standard are allowed, as in 0-9.
 
     Raises:
-        TopologyFault: it is the default exchange's, or has characters or a length that no name has.
+        TopologyFault: the name is too long, has forbidden characters, or is the default exchange's.
     """
     if not name:
         raise TopologyFault(
@@ -47,12 +47,12 @@ def check_queue_name(name: str, is_new: bool, standard: bool = False) -> None:
     """Check the name of a queue that is declared; the empty one asks for a generated one.
 
     Args:
-        name: of the queue.
+        name: the name of the queue.
         is_new: there is none of this name, and the declaration is not passive.
-        standard: it has to be one of the standard's, as in 0-9.
+        standard: whether only the characters of the standard are allowed, as in 0-9.
 
     Raises:
-        TopologyFault: it is reserved, or has characters or a length that no name has.
+        TopologyFault: the name is reserved, too long, or has forbidden characters.
     """
     _check(name, _QUEUE if standard else None, "queue")
     if is_new and name.startswith(RESERVED_PREFIX):

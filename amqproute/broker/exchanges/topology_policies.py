@@ -6,7 +6,7 @@ and of equals the one whose name comes first. Beside it one operator policy appl
 same way. What is in force of both and of arguments is decided by
 `amqproute.broker.exchanges.argument_rules.effective_terms`.
 
-A `PolicySet` belongs to one virtual host and never changes; whoever changes a policy makes another.
+A `PolicySet` belongs to one virtual host and never changes: each change makes a new one.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class TopologyPolicy:
 
     Attributes:
         pattern: a regular expression; it fits a name in which it is found.
-        scope: what it applies to.
-        priority: of several that fit the highest applies.
+        scope: the kind of object it applies to.
+        priority: rank among the policies whose pattern matches; the highest applies.
         terms: its name, and what it says.
-        is_operator: it bounds what arguments and the other policies say.
+        is_operator: whether it is an operator policy, which bounds arguments and ordinary policies.
         host: the virtual host; empty for ``/``.
     """
 
@@ -150,7 +150,7 @@ class PolicySet:
     """The policies of a virtual host.
 
     Args:
-        policies: in any order.
+        policies: the policies of the virtual host, in any order.
     """
 
     __slots__ = ("_operator", "_plain")

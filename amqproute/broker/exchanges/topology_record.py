@@ -64,7 +64,7 @@ def encode_exchange(definition: ExchangeDefinition, owner: str) -> bytes:
     """Return the note of an exchange.
 
     Args:
-        definition: of it.
+        definition: the definition of the exchange.
         owner: who declared it.
     """
     return _encoded(
@@ -137,7 +137,7 @@ def decode_ending(note: bytes) -> BindingTarget:
     """Read what `encode_ending` has written.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the value is not of that form.
     """
     facts = _facts(note)
     return BindingTarget(TargetKind(_text(facts, "kind")), _text(facts, "name"))

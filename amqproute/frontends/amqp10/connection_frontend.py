@@ -47,7 +47,7 @@ class Frontend(ClientConnection):
     Args:
         connection: the engine, in the server role.
         context: shared by all AMQP 1.0 connections.
-        authenticator: of the listener it came in by.
+        authenticator: the authenticator of the listener it came in by.
         facts: facts about the transport.
     """
 

@@ -27,7 +27,7 @@ class LockMonitor:
     """Watches the unsettled deliveries of one sending link.
 
     Args:
-        clock: for its timer.
+        clock: the clock for its timer.
         seconds: returns the longest time without an outcome; 0 for no limit. It may change.
         link: the link.
         is_sent: returns whether all of a delivery has been sent, so that its time runs.

@@ -328,7 +328,7 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
 
         Args:
             deliveries: the deliveries, none of which was stored.
-            failure: of the store.
+            failure: the failure of the store.
             in_doubt: some of them have been delivered before (`amqproute.broker.early_delivery`).
         """
         self._uncommitted -= len(deliveries)

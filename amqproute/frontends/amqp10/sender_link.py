@@ -74,7 +74,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         links: the links of its connection.
         link: our sending end.
         source: the `ISource`.
-        default_outcome: for deliveries settled without one, or orphaned (O-17).
+        default_outcome: the outcome for deliveries settled without one, or orphaned (O-17).
         settled: the receiver asked for settled deliveries (snd-settle-mode settled).
         dynamic: whether the source was created for this link and is deleted with it.
         copies: whether the link browses.

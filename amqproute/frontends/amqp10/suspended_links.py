@@ -285,7 +285,7 @@ class SuspendedCounters:
     Attributes:
         links: their number.
         deliveries: number of deliveries whose state is kept.
-        octets: in memory.
+        octets: the octets in memory.
     """
 
     links: int = 0
@@ -304,7 +304,7 @@ class SuspendedLinks:
     """All suspended links of a daemon.
 
     Args:
-        clock: for the timers.
+        clock: the clock for the timers.
         limits: bounds of number, octets and time.
         begin: makes a `Batch` for an expiry.
     """

@@ -111,7 +111,7 @@ class ResolvedTarget:
     Attributes:
         node: the target of its messages.
         terminus: the target to answer with.
-        mode: of the link.
+        mode: the mode of the link.
         properties: further properties of the answering attach.
         ready: a Deferred that fires when the node is on the disk, which the answer has to wait
             for; None if it is.
@@ -131,9 +131,9 @@ class ResolvedSource:
     Attributes:
         node: the source of its entries.
         terminus: the source to answer with.
-        mode: of the link.
+        mode: the mode of the link.
         properties: further properties of the answering attach.
-        ready: as in `ResolvedTarget`; a Deferred of the node to use.
+        ready: a Deferred of the node to use; see `ResolvedTarget`.
         selects: the filter; None for everything.
     """
 
@@ -251,8 +251,8 @@ class TerminusResolver:
         """Resolve the source of a receiver's link.
 
         Args:
-            attach: of the other side.
-            principal: of the other side.
+            attach: the attach of the other side.
+            principal: the principal of the other side.
             container: its container-id, for the no-local filter.
             owner: owner of the subscriptions it may use, by `amqproute.values.owner_of`; the
                 principal if it is empty.
@@ -633,7 +633,7 @@ def _delivery_mode(attach: spec.Attach, may_be_exact: bool = False) -> dict[str,
     refused, a wish for it gets at least once (K-23).
 
     Args:
-        attach: of the other side.
+        attach: the attach of the other side.
         may_be_exact: whether exactly-once is possible.
 
     Raises:

@@ -36,7 +36,7 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
     Args:
         connection: its connection.
         source: the source of its entries.
-        name: for the journal.
+        name: the name for the journal.
         copies: whether it browses: then it holds no entries, and its outcomes have no effect on
             others.
         dynamic: whether the source was created for it and is deleted with it.
@@ -143,7 +143,7 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
         """Return the number of entries it may take.
 
         Args:
-            credit: of the receiver, as far as it can be used now.
+            credit: the credit of the receiver, as far as it can be used now.
             unsettled: number of entries that it holds.
         """
         connection = self._connection
@@ -178,7 +178,7 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
 
         Args:
             entries: the entries.
-            outcome: of the receiver, or ours.
+            outcome: the outcome of the receiver, or ours.
             answer: deliveries, of the protocol's own kind, to be settled when that is durable.
         """
         event_batch = self._connection.event_batch

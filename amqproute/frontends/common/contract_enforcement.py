@@ -132,7 +132,7 @@ class ContractTerms:
 
         Args:
             key: the holder.
-            account: of its messages here; None if there are none.
+            account: the account of its messages here; None if there are none.
         """
         numbers = "connections links credit under-way messages octets"
         return {
@@ -235,7 +235,7 @@ class ActiveContract:
     Args:
         key: the holder, as in ``peer:beta.example``.
         terms: its terms.
-        clock: for rates.
+        clock: the clock for rates.
         accounts: the quotas of senders.
         recent: counters of the last hour.
 
@@ -450,7 +450,7 @@ class ActiveContract:
         """Return the most credit of a link, including its present credit.
 
         Args:
-            share: of the link.
+            share: the share of the link.
             in_progress: its deliveries that are taken and not committed.
             window: its credit without a contract.
         """
@@ -636,7 +636,7 @@ class ActiveContracts:
     """The contracts of all holders.
 
     Args:
-        clock: for rates.
+        clock: the clock for rates.
         accounts: the quotas of senders.
         terms_for: returns the holder of the contract of a principal, and its terms.
         recent: counters of the last hour.

@@ -68,7 +68,7 @@ class EndpointQuota:
 
     Args:
         owner: the connection.
-        memory: of all connections.
+        memory: the memory of all connections.
     """
 
     def __init__(self, owner: EndpointOwner, memory: EndpointMemory) -> None:
@@ -114,7 +114,7 @@ class EndpointQuota:
         """Update the count: links have been answered, or have ended.
 
         Args:
-            octets: of sessions and links, as the engine counts them.
+            octets: the octets of sessions and links, as the engine counts them.
         """
         counted = self._waiting if self._is_ended else octets + self._waiting
         difference = counted - self._taken

@@ -266,8 +266,8 @@ class NodeAccess:
 
         Args:
             find: calls `target` or `source`.
-            address: of the node.
-            principal: of the client.
+            address: the address of the node.
+            principal: the principal of the client.
             may_create: whether to create a queue if there is no node.
 
         Returns:

@@ -17,7 +17,7 @@ class NodeEndpoint:
     Methods that an endpoint does not override have no meaning for it.
 
     Attributes:
-        direction: of its messages, from the broker's view: ``in`` or ``out``.
+        direction: the direction of its messages, from the broker's view: ``in`` or ``out``.
     """
 
     __slots__ = ()

@@ -112,8 +112,8 @@ class VirtualHosts:
         Brokers of other organizations are always in ``/``: their hostname is the domain they want.
 
         Args:
-            hostname: in the open.
-            principal: of the client.
+            hostname: the hostname in the open.
+            principal: the principal of the client.
 
         Raises:
             NotFound: it is ``vhost:NAME``, and there is no such virtual host.

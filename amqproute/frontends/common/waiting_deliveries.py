@@ -46,7 +46,7 @@ class WaitingDeliveries(Generic[D]):
     """The lines.
 
     Args:
-        gate: of the store.
+        gate: the gate of the store.
         octets: counter of the octets that wait.
 
     Attributes:
@@ -100,7 +100,7 @@ class WaitingDeliveries(Generic[D]):
         """End the wait of a line.
 
         Args:
-            reason: of the line.
+            reason: the reason of the line.
             put: called with its deliveries if nothing before them waits; some may wait again.
         """
         if reason not in self.lines:

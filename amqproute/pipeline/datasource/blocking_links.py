@@ -67,7 +67,7 @@ class ReceivingLink:
     """A link to receive on.
 
     Attributes:
-        name: for error texts.
+        name: the name for error texts.
         stream: the store that numbers the entries; empty if tags are just tags.
     """
 
@@ -154,7 +154,7 @@ class SendingLink:
     order and learns the state of each, up to the first one without any.
 
     Attributes:
-        name: for error texts.
+        name: the name for error texts.
         known: tags that the broker knows from earlier attempts, with their outcomes.
         outcomes: later outcomes, by tag.
     """

@@ -92,7 +92,7 @@ class WriteOptions:
 
     Attributes:
         place: the broker.
-        address: for rows without one.
+        address: the address for rows without one.
         exactly_once: whether a repeated task does not send twice.
         run: names this write; writes with the same name are the same write. None: a random name for
             a batch write, and a stream's own.

@@ -213,7 +213,7 @@ class RowEncoder:
 
     Args:
         prefix: beginning of message-ids for rows without one.
-        address: for rows without one.
+        address: the address for rows without one.
     """
 
     def __init__(self, prefix: str, address: str | None) -> None:

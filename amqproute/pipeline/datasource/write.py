@@ -82,7 +82,7 @@ def send(
         writing: the options.
         run: names the write.
         name: names the task, the same for all attempts.
-        rows: to be sent.
+        rows: the rows to be sent.
         before: a task that will not be repeated any more.
 
     Raises:

@@ -39,7 +39,7 @@ def generate(plan: TrafficPlan, directory: Path) -> PlantedFaults:
     """Write the journals of a plan.
 
     Args:
-        plan: of the journals.
+        plan: the plan of the journals.
         directory: gets a directory for each organization, named after its domain, in the daemon's
             format of a journal: folders of days with segments.
     """

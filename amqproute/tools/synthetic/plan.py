@@ -64,7 +64,7 @@ class FaultPlan:
         vanished: lost from a queue without a record.
         unexplained: delivered from a queue that it never entered.
         ended_twice: delivered twice by the same broker, having come once.
-        came_back: in a stock after its end.
+        came_back: entries that are in a stock after their end.
         gap: hand-overs that the next hop could not record, with a record of the gap.
     """
 
@@ -94,10 +94,10 @@ class TrafficPlan:
             makes four events.
         seed: of all random choices.
         organizations: their domains; the faults are planted between the first two.
-        start: of the journals, in seconds since the epoch.
+        start: the start of the journals, in seconds since the epoch.
         seconds: their duration.
-        rates: of ordinary incidents.
-        faults: to plant.
+        rates: the rates of ordinary incidents.
+        faults: the faults to plant.
         offsets: seconds that an organization's clock is ahead, by domain.
         segment_bytes: size at which a segment is closed.
         segment_seconds: age at which a segment is closed.
@@ -126,7 +126,7 @@ class PlannedFault:
 
     Attributes:
         kind: name of a field of `FaultPlan`.
-        message_id: as in the records; None where there is none.
+        message_id: the id as in the records; None where there is none.
         sender: domain of the broker that handed over.
         receiver: domain of the next hop; the broker itself for what happens within one.
         stream: with `entry`, the message at the sender; at the broker itself for the rest.

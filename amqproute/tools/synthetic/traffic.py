@@ -48,7 +48,7 @@ class _Batch:
         """Return the columns for the messages at some places of the batch.
 
         Args:
-            places: in the batch.
+            places: the places in the batch.
             annotations: octets stored with each, beside the bare message.
         """
         ids, sizes, digests = self.ids, self.sizes, self.digests

@@ -47,7 +47,7 @@ def check_sections(encoded: bytes, offsets: SectionOffsets) -> None:
 
     Args:
         encoded: the message, or the part of a very large one before its body.
-        offsets: of its sections.
+        offsets: the offsets of its sections.
 
     Raises:
         DecodeError: one of them cannot.

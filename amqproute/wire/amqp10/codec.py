@@ -66,7 +66,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 _Budget: TypeAlias = list[int]
 _MANY: Final = 1 << 62
 _BOUNDED: Final = 1 << 61
-"""What is left of `_MANY` values stays above this; nobody gives as large a bound."""
+"""The rest of `_MANY` values stays above this; no caller passes so large a bound."""
 _Decoder: TypeAlias = Callable[[bytes, int, int, _Budget], tuple[Any, int]]
 _Encoder: TypeAlias = Callable[[bytearray, Any], None]
 

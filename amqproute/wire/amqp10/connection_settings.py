@@ -17,7 +17,7 @@ class ConnectionSettings:
     Attributes:
         role: server or client; the client speaks first.
         container_id: ours.
-        hostname: for open and sasl-init; the client's name for the server.
+        hostname: the hostname for open and sasl-init; the client's name for the server.
         max_frame_size: the largest frame to take, and to send; at least 512.
         channel_max: the highest channel that the peer may use.
         handle_max: the highest handle that the peer may use in a session.
@@ -39,9 +39,9 @@ class ConnectionSettings:
             and links by `EndpointsHeld` where no other event goes with a change.
         credit_grace_new: deliveries taken on a new link before our first flow (P-04).
         incoming_window: transfer frames of a session's window.
-        offered_capabilities: of the open.
-        desired_capabilities: of the open.
-        properties: of the open.
+        offered_capabilities: the capabilities of the open.
+        desired_capabilities: the capabilities of the open.
+        properties: the properties of the open.
         tls: server: whether the TLS header is answered or demanded; client: "required" asks for
             it first. For streams that are TLS from their first byte say "none".
         allow_no_sasl: the server accepts a client that skips SASL.

@@ -30,10 +30,10 @@ _CLOSING: Final = (spec.Detach, spec.End, spec.Close)
 
 
 class ConnectionState(ABC):
-    """What the sessions and links of a connection share.
+    """State shared by the sessions and links of a connection.
 
     Attributes:
-        settings: of the connection.
+        settings: the settings of the connection.
         remote_max_frame_size: the largest frame that we send.
         partial_bytes: octets held by deliveries that have begun and not ended.
         endpoint_octets: memory of sessions and links, estimated: of those that the peer has begun

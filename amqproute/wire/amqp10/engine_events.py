@@ -63,7 +63,7 @@ class AuthenticationRejected(Event):
 
     Attributes:
         mechanism: its name, as far as one was chosen.
-        reason: as text.
+        reason: the reason as text.
         is_temporary: the credentials were not judged; another attempt may succeed.
     """
 

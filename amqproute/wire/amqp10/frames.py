@@ -60,7 +60,7 @@ class UnfitBegin:
     """A begin whose fields are not those of a begin: the fault of one session (§2.5.1).
 
     Attributes:
-        description: of the fault.
+        description: the description of the fault.
     """
 
     description: str
@@ -75,7 +75,7 @@ class UnfitAttach:
 
     Attributes:
         attach: name, handle and role, by which it is answered.
-        description: of the fault in the other fields.
+        description: the description of the fault in the other fields.
     """
 
     attach: Attach

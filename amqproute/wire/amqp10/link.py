@@ -62,7 +62,7 @@ class Delivery:
         id: the session's number for it; -1 while an outgoing one waits for the session window.
         tag: the sender's name for it, unique among the link's unsettled deliveries.
         payload: the complete message; incoming only. For a delivery in parts: the user's.
-        rest: for a delivery in parts: the user's.
+        rest: the user's object for a delivery in parts.
         message_format: 0 for the format of part 3.
         settled: neither side will send another state. A new delivery: it was sent settled.
         state: the last state from the peer.
@@ -356,7 +356,7 @@ class LinkSession(EndpointSession):
         us or by the peer, or gone with their link, are skipped.
 
         Args:
-            deliveries: of this session, best in their order of arrival.
+            deliveries: the deliveries of this session, best in their order of arrival.
             state: an outcome or another delivery state; None when only the settlement matters.
             settled: forget them; False leaves that to the other side (rcv-settle-mode second).
         """
@@ -508,7 +508,7 @@ class Link(NegotiatedLink):
 
     @property
     def sendable(self) -> int:
-        """How many deliveries `send` would put on the wire at once, by credit and window.
+        """Number of deliveries that `send` would put on the wire at once, by credit and window.
 
         A delivery of several frames uses more of the window; the rest waits in the session.
         """
@@ -542,11 +542,11 @@ class Link(NegotiatedLink):
             settled: forget it at once.
             message_format: 0 for the format of part 3.
             state: a delivery state to go with it (a transaction, or a resumed outcome).
-            context: for `Delivery.context`.
+            context: the context for `Delivery.context`.
             batchable: the peer may settle it together with later ones.
             resume: it continues an unsettled delivery of an earlier attachment (§2.6.13).
             aborted: with resume: give it up; it counts as settled.
-            size: for `send_parts`.
+            size: the size for `send_parts`.
 
         Raises:
             LocalProtocolError: no credit, a link that is not attached or is in the middle of a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the two ends of a link negotiate: attaching, terms, credit (part 2 §2.6).
+"""Negotiation between the two ends of a link: attaching, terms, credit (part 2 §2.6).
 
 A `NegotiatedLink` is our end of a link, as sender or receiver: ``role`` is *ours*. Its deliveries
 and its detaching are in the subclass `amqproute.wire.amqp10.link.Link`.
@@ -82,9 +82,9 @@ class NegotiatedLink(ABC):
         role: ours.
         source: the source in force.
         target: the target in force.
-        snd_settle_mode: in force.
-        rcv_settle_mode: in force.
-        max_message_size: in force, in octets; 0 for no limit.
+        snd_settle_mode: the mode in force.
+        rcv_settle_mode: the mode in force.
+        max_message_size: the size in force, in octets; 0 for no limit.
         remote_attach: the peer's attach, or None before it came; without termini, unsettled map,
             capabilities and properties once we have answered it.
         octets: memory of the link, estimated.
@@ -217,7 +217,7 @@ class NegotiatedLink(ABC):
             max_message_size: octets, 0 for no limit; by default that of the settings.
             offered_capabilities: symbols.
             desired_capabilities: symbols.
-            properties: of the link.
+            properties: the properties of the link.
             unsettled: what we kept of an earlier attachment: delivery-tag to state.
             incomplete_unsettled: the map above is incomplete.
             initial_delivery_count: sender only: where the counter starts.

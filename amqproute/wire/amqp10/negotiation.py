@@ -74,7 +74,7 @@ class Negotiation(ConnectionState):
     """The phases before AMQP frames.
 
     Args:
-        settings: of the connection.
+        settings: the settings of the connection.
         sasl_server: supplies a server's mechanisms; None for no SASL.
         sasl_client: chooses a client's mechanism; None for no SASL.
     """

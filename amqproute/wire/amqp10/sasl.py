@@ -68,7 +68,7 @@ class Reaction:
     """The result of one body.
 
     Attributes:
-        bodies: to be sent.
+        bodies: the bodies to be sent.
         verify: a password to be checked outside; `ServerExchange.resolve` continues.
         done: the exchange succeeded.
         failed: reason of the failure, for our log only.

@@ -309,8 +309,8 @@ def find_property(
 
     Args:
         encoded: the message.
-        offsets: of its sections.
-        index: of the field, from 0 (part 3 §3.2.4).
+        offsets: the offsets of its sections.
+        index: the index of the field, from 0 (part 3 §3.2.4).
 
     Returns:
         The value, or None for a message without it.

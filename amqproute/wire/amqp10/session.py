@@ -171,7 +171,7 @@ class Session(LinkSession):
             handle_max: highest handle that the peer may use; by default that of the settings.
             offered_capabilities: symbols.
             desired_capabilities: symbols.
-            properties: of the session.
+            properties: the properties of the session.
 
         Raises:
             LocalProtocolError: the session awaits no answer.
@@ -342,18 +342,18 @@ class Session(LinkSession):
         Args:
             name: unique between the two containers for this direction.
             role: ours.
-            source: of the messages.
-            target: of the messages.
+            source: the source of the messages.
+            target: the target of the messages.
             snd_settle_mode: asked for (receiver) or in force (sender).
             rcv_settle_mode: asked for (sender) or in force (receiver).
             max_message_size: octets, 0 for no limit; by default that of the settings.
             initial_delivery_count: sender only.
             offered_capabilities: symbols.
             desired_capabilities: symbols.
-            properties: of the link.
+            properties: the properties of the link.
             unsettled: what we kept of an earlier attachment: delivery-tag to state.
             incomplete_unsettled: the map above is incomplete.
-            context: for `Link.context`.
+            context: the context for `Link.context`.
 
         Raises:
             LocalProtocolError: the name is in use, the peer's handle-max is reached, or the

@@ -33,7 +33,7 @@ from amqproute.wire.amqp09.field_tables import FieldTable, Int8, Int64, UInt32
 
 
 class FaultAssertions(SynchronousTestCase):
-    """What fails, and how."""
+    """The errors of each argument."""
 
     def fails(self, kind: TopologyFaultKind, call: Any, *arguments: Any, **more: Any) -> str:
         """Check that a call fails with a kind; return the words."""
@@ -46,7 +46,7 @@ class QueueArgumentTests(FaultAssertions):
     """`queue_terms`."""
 
     def test_each(self) -> None:
-        """What each argument may be."""
+        """The values of each argument."""
         rows: dict[str, tuple[list[Any], list[Any]]] = {
             "message-ttl": (
                 [0, 60000, UInt32(5), 0xFFFFFFFF, 2**27 * 1000, MOST_LIFETIME_MS],
@@ -106,7 +106,7 @@ class QueueArgumentTests(FaultAssertions):
                                      st.binary(max_size=3), st.floats(), st.just({}), st.just(())),
                            max_size=3))  # fmt: skip
     def test_any(self, arguments: dict[str, Any]) -> None:
-        """Whatever comes, there are values of the right types or a fault."""
+        """Any argument gives values of the right types or a fault."""
         try:
             terms = queue_terms("q", arguments)
         except TopologyFault as fault:
@@ -130,7 +130,7 @@ class RedeclareTests(FaultAssertions):
             check_queue_redeclared(there, QueueDeclaration("q", True, arguments=arguments))
 
     def test_different(self) -> None:
-        """What differs is said, with both values."""
+        """A difference is named, with both values."""
         there = QueueDeclaration("q", True, arguments={"x-expires": 5})
         rows: list[tuple[QueueDeclaration, str]] = [
             (QueueDeclaration("q", False, arguments={"x-expires": 5}),

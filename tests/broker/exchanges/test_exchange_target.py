@@ -181,7 +181,7 @@ class ClientTests(HouseTestCase):
         self.assertEqual(self.house.depth("other"), 0)
 
     def test_queue_with_at_sign(self) -> None:
-        """What 0-9-1 has named so is received from as /queues/, and nobody sends to it by that."""
+        """A queue of such a name on 0-9-1 is a source by /queues/, and no target by that."""
         broker = self.house.broker
         mailbox = broker.nodes["celery"]
         broker.rename("celery", "box@beta.example")

@@ -31,7 +31,7 @@ class MatchTests(SynchronousTestCase):
     """`TopicTrie.match`."""
 
     def test_table(self) -> None:
-        """What each wildcard stands for, at the edges too."""
+        """The matches of each wildcard, at the edges too."""
         rows = [
             ("", "", True), ("", "a", False), ("#", "", True), ("#", "a.b", True),
             ("*", "", False), ("*", "a", True), ("*", "a.b", False), ("*.*", ".", True),

@@ -104,7 +104,7 @@ class TopologyCase(SynchronousTestCase):
 
 
 class RestartTests(TopologyCase):
-    """What is durable is there again; what is not, is not."""
+    """Durable objects exist again, others do not."""
 
     def test_restart(self) -> None:
         """Exchanges, bindings with all arguments, and where messages go, are as they were."""
@@ -155,7 +155,7 @@ class RestartTests(TopologyCase):
         self.assertEqual(self.kept(), (set(), 0))
 
     def test_deleted(self) -> None:
-        """What is deleted is gone in the store when that is answered."""
+        """A deleted object is gone from the store when that is answered."""
         self.declare("e")
         self.declare("f", auto_delete=True)
         self.bind("e", "a", "k")
@@ -230,7 +230,7 @@ class StoreTests(TopologyCase):
     """Nothing is said before it is on the disk, and what is not, is undone."""
 
     def test_answered_when_durable(self) -> None:
-        """Whoever declares or binds the same meanwhile waits as well."""
+        """An equal declaration or binding meanwhile waits as well."""
         definition = ExchangeDefinition("e", DIRECT)
         answers = [self.topology.declare(definition), self.topology.declare(definition)]
         answers += [self.topology.bind(binding("e", "a")), self.topology.bind(binding("e", "a"))]
@@ -242,7 +242,7 @@ class StoreTests(TopologyCase):
         self.assertFalse(self.successResultOf(self.topology.declare(definition)))
 
     def test_not_taken(self) -> None:
-        """What the store does not take is not there, and what it should remove still is."""
+        """An object that the store refused does not exist; one it failed to remove does."""
         self.declare("e")
         self.bind("e", "a", "k")
         octets = self.topology.octets
@@ -357,7 +357,7 @@ class PublishTests(TopologyCase):
         self.assertEqual(sum("/exchanges/e" in words for words in told), 1)
 
     def test_full(self) -> None:
-        """Where one queue is full nobody gets it, so that its sender can try again."""
+        """If one queue is full no queue gets the message, so that its sender can try again."""
         self.start(capacity=1)
         self.declare("e", FANOUT)
         self.bind("e", "a")

@@ -77,7 +77,7 @@ class SelectionTests(SynchronousTestCase):
             self.assertIsNone(policies.of_exchange(""))
 
     def test_refused(self) -> None:
-        """What is wrong with a policy is said with its key."""
+        """A fault of a policy is named with its key."""
         cases: list[tuple[dict[str, Any], str]] = [
             ({"name": ""}, "name: "),
             ({"name": "x" * 256}, "name: "),
@@ -104,7 +104,7 @@ class SelectionTests(SynchronousTestCase):
 
 
 class InForceTests(SynchronousTestCase):
-    """What a queue gets of policies, arguments and options."""
+    """A queue's terms from policies, arguments and options."""
 
     def force(
         self, declaration: NodeDeclaration, *policies: TopologyPolicy
@@ -175,7 +175,7 @@ class SchemaTests(SynchronousTestCase):
         self.assertEqual(keys, QUEUE_POLICY_KEYS | EXCHANGE_POLICY_KEYS)
 
     def test_same_values(self) -> None:
-        """What one refuses the other refuses."""
+        """Both refuse the same."""
         samples = (-2, -1, 0, 1, 0xFFFFFFFF, 1 << 32, "x", "x" * 255, "é" * 128, "drop-head",
                    "reject-publish-dlx", "lazy", "at-least-once", True)  # fmt: skip
         for key in sorted(QUEUE_POLICY_KEYS | EXCHANGE_POLICY_KEYS):
