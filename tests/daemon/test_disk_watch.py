@@ -100,7 +100,8 @@ class OutgoingTests(HouseTestCase):
     def test_relay(self) -> None:
         """Next hops hold, too."""
         MemoryBroker(self.network, "beta.example", node("orders"))
-        self.house.relay.destinations.clear()
+        for key in [*self.house.relay.destinations]:
+            del self.house.relay.destinations[key]
         client = self.house.client()
         link = client.sender("orders@beta.example")
         self.run_now()
