@@ -147,8 +147,12 @@ class TransferService:
         return self.rules.partners.origins(principal)
 
     def check_trail(self, section: bytes) -> None:
-        """See `ClaimRules.check_trail`."""
-        self._check_trail(section)
+        """See `ClaimRules.check_trail`; a loop is counted here, as the message comes no further."""
+        try:
+            self._check_trail(section)
+        except NotAllowed:
+            self.tally.loops += 1
+            raise
 
     def name_of(self, text: str) -> str:
         """Return the name of the local node that an address means (A-01); others unchanged."""

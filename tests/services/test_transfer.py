@@ -28,7 +28,7 @@ from amqproute.errors import (
 )
 from amqproute.interfaces import ITarget
 from amqproute.journal.record import RecordKind
-from amqproute.message import Message
+from amqproute.message import Message, encode_annotations
 from amqproute.routing.table import Router
 from amqproute.routing.trail import TRACE
 from amqproute.services.transfer import AliasTarget, PartnerRules, TransferRules, TransferService
@@ -456,6 +456,12 @@ class AliasTests(TransferCase):
         self.put("a@tpl.example", target=alias)
         self.put("b", target=alias)
         self.assertEqual([self.depth(f"gw.example:5671/{name}") for name in "ab"], [1, 1])
+
+    def test_counted_loops(self) -> None:
+        """A loop is counted wherever it is found: by the claim of an origin, and by the trail."""
+        section = encode_annotations({TRACE: ["alpha-1"]})
+        self.assertRaises(NotAllowed, self.service.check_trail, section)
+        self.assertEqual(self.service.tally.loops, 1)
 
     def test_loops(self) -> None:
         """The trace is looked at here too."""
