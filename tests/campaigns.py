@@ -35,8 +35,11 @@ class Campaign(NamedTuple):
 
 CAMPAIGNS: Final[tuple[Campaign, ...]] = (
     Campaign(
-        "every operation of the HTTP API under generated requests",
-        ("tests.http.test_schemathesis",),
+        "generated requests to every operation of the HTTP API; a program that knows its document",
+        (
+            "tests.http.test_schemathesis",
+            "tests.integration.test_partner_certificate.ProgramTests",
+        ),
         "tests.integration.test_http_api.HttpApiTests.test_daemon",
     ),
     Campaign(
@@ -87,7 +90,12 @@ CAMPAIGNS: Final[tuple[Campaign, ...]] = (
     ),
     Campaign(
         "a Prometheus that scrapes daemons in trouble",
-        ("tests.integration.test_monitoring.PrometheusTests",),
+        (
+            "tests.integration.test_alerts.ClockTests",
+            "tests.integration.test_alerts.DiskTests",
+            "tests.integration.test_alerts.NetworkTests",
+            "tests.integration.test_monitoring.PrometheusTests",
+        ),
         "tests.integration.test_monitoring.HealthTests.test_trouble",
     ),
     Campaign(
@@ -123,7 +131,11 @@ CAMPAIGNS: Final[tuple[Campaign, ...]] = (
     ),
     Campaign(
         "the dashboard in a browser",
-        ("tests.dashboard.test_browser", "tests.integration.test_dashboard.StuckMessageTests"),
+        (
+            "tests.dashboard.test_browser",
+            "tests.integration.test_dashboard.StuckMessageTests",
+            "tests.integration.test_partner_certificate.OperatorTests",
+        ),
         "tests.integration.test_dashboard.PageTests.test_pages",
     ),
     Campaign(

@@ -85,6 +85,7 @@ class FailingDisk:
         failing_syncs: number of next syncs to fail.
         failing: prefix of the paths of their files below the directory.
         fails_writes: writing fails while it is True.
+        sync_seconds: how long each sync of such files takes.
         failed: calls that failed, by kind.
         lost: octets that a failed sync, or `lose`, has lost.
         writes: calls that wrote, by the path below the directory.
@@ -94,6 +95,7 @@ class FailingDisk:
         self.failing_syncs = 0
         self.failing = ""
         self.fails_writes = False
+        self.sync_seconds = 0.0
         self.failed: Counter[str] = Counter()
         self.writes: Counter[str] = Counter()
         self.lost = 0
@@ -157,13 +159,33 @@ class FailingDisk:
                 return  # the caller is dead
             raise
         which, pid, _, number, _, _, *arguments = _NOTICE.unpack(notice)
-        fault = self._decide(self._names[number], pid, arguments)
+        name = self._names[number]
+        fault = self._decide(name, pid, arguments)
         answer = _ANSWER.pack(which, 0, -fault, 0 if fault else _CONTINUE)
+        if self._is_slow(name, pid, arguments):
+            # Others go on meanwhile: each file has its own place in the queue of a disk.
+            slow = threading.Timer(self.sync_seconds, self._send, (listener, answer))
+            slow.daemon = True
+            slow.start()
+            return
+        self._send(listener, answer)
+
+    def _send(self, listener: int, answer: bytes) -> None:
         try:
             fcntl.ioctl(listener, _SEND, bytearray(answer))
         except OSError as error:
-            if error.errno != errno.ENOENT:
+            # The caller is dead, or nobody answers any more.
+            if error.errno not in (errno.ENOENT, errno.EBADF):
                 raise
+
+    def _is_slow(self, name: str, pid: int, arguments: Sequence[int]) -> bool:
+        if not self.sync_seconds or name in ("pwrite64", "pwritev"):
+            return False
+        try:
+            path = os.readlink(f"/proc/{pid}/fd/{arguments[0] & 0xFFFFFFFF}")
+        except OSError:
+            return False
+        return path.startswith(f"{self._directory}/{self.failing}")
 
     def _decide(self, name: str, pid: int, arguments: Sequence[int]) -> int:
         """Return the error for a call, 0 for none."""
