@@ -84,6 +84,7 @@ class DoorsCase(TestCase):
     """A daemon with the nodes ``orders``, ``other``, ``answers`` and the topic ``news``."""
 
     further: Mapping[str, Any] = {}
+    listening: Mapping[str, Any] = {}
 
     async def setUp(self) -> None:
         self.directory = new_directory()
@@ -93,7 +94,13 @@ class DoorsCase(TestCase):
         settings = {
             "domains": ["alpha.example"],
             "state-directory": str(self.directory / "state"),
-            "listen": [{"endpoint": f"unix:{self.directory}/s", "mechanisms": ["EXTERNAL"]}],
+            "listen": [
+                {
+                    "endpoint": f"unix:{self.directory}/s",
+                    "mechanisms": ["EXTERNAL"],
+                    **self.listening,
+                }
+            ],
             "users": {"file": str(users)},
             "access": RULES,
             "nodes": [

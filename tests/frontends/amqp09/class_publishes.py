@@ -21,7 +21,8 @@ def _basic(key: str, body: bytes, **properties: Any) -> tuple[bytes, ...]:
 
 
 def _message(key: str, body: bytes, **properties: Any) -> tuple[bytes, ...]:
-    more = {name.replace("-", "_"): value for name, value in properties.items()}
+    given = {"priority": 4, **properties}  # a transfer without one has 0, others the middle one
+    more = {name.replace("-", "_"): value for name, value in given.items()}
     octets = call(1, "message.transfer", routing_key=key, delivery_mode=2, body=(0, body), **more)
     return (octets,)
 
