@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.content_class import CONTENT_CLASS, ContentClass, content_class_of
 from amqproute.message import Message
+from amqproute.trace_context import context_of
 from amqproute.translation.content_classes import META_DATA, as_basic, from_basic
 from amqproute.translation.content_message import ContentRefused, read_content
 from amqproute.translation.message_content import DeliveryState, content_of
@@ -179,3 +180,19 @@ def _with_annotations(message: Message, section: bytes) -> bytes:
     encoded = message.encoded
     start, end = offsets.message_annotations_start, offsets.message_annotations_end
     return encoded[:start] + section + encoded[end:]
+
+
+class TraceContextTests(SynchronousTestCase):
+    """The header ``traceparent``, whatever the class."""
+
+    def test_header(self) -> None:
+        """A client of each class gives its trace context; what is no text is ignored."""
+        context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        for kind in NAMES:
+            for value, expected in ((context.encode(), context), (b"nonsense", None)):
+                headers = [("traceparent", "S", value)]
+                octets = property_octets(IDS[kind], {"headers": headers})
+                found = context_of(message_of(kind, octets))
+                self.assertEqual(None if found is None else str(found), expected, kind)
+            octets = property_octets(IDS[kind], {"headers": [("traceparent", "I", 7)]})
+            self.assertIsNone(context_of(message_of(kind, octets)))
