@@ -88,7 +88,7 @@ class Client09:
         # So that a refused log-in is answered, and not by the end of the connection alone.
         told = FieldTable({"authentication_failure_close": True})
         start = m.ConnectionStartOk(
-            client_properties=FieldTable({"capabilities": told}),
+            client_properties=FieldTable({"product": "amqp09_client.py", "capabilities": told}),
             mechanism="PLAIN",
             response=secret.encode(),
             locale="en_US",
@@ -352,9 +352,13 @@ def stream_put(client: Client09, queue: str, text: str) -> None:
     """Publish one packet."""
     exchange, key = _target(queue)
     body = text.encode()
-    publish = m.StreamPublish(exchange=exchange, routing_key=key)
+    publish = m.StreamPublish(exchange=exchange, routing_key=key, mandatory=True)
     client.send_content(publish, m.StreamProperties(), iter((body,)), len(body))
-    client.ask(m.StreamQos(), m.StreamQosOk)  # it is published when this is answered
+    # It is published when this is answered, and comes back before that if it cannot be.
+    answer = client.ask(m.StreamQos(), m.StreamQosOk, m.StreamReturn)
+    if isinstance(answer, m.StreamReturn):
+        raise RefusedError(f"returned: {answer.reply_code} {answer.reply_text}")
+    print("published")
 
 
 def stream_get(client: Client09, queue: str) -> None:
@@ -402,16 +406,17 @@ def call(client: Client09, name: str, *arguments: str) -> None:
     if not found:
         raise UsageError(f"there is no method {name}")
     make: Callable[..., AmqpMethod] = found[0]
+    fields = {field.rstrip("_"): field for field, _ in found[0].traits.layout}
     kinds = dict(found[0].traits.layout)
     values: dict[str, object] = {}
     for each in arguments:
         field, _, text = each.partition("=")
         field = field.replace("-", "_")
-        if field not in kinds:
-            known = ", ".join(each.replace("_", "-") for each in kinds) or "none"
+        if field not in fields:
+            known = ", ".join(each.replace("_", "-") for each in fields) or "none"
             raise UsageError(f"{name} has no {field!r}; its arguments: {known}")
         try:
-            values[field] = _value(kinds[field], text)
+            values[fields[field]] = _value(kinds[fields[field]], text)
         except ValueError:
             raise UsageError(f"{each!r} is not a number") from None
     client.send(make(**values))
