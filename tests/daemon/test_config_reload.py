@@ -175,7 +175,7 @@ OBSERVED: Final[dict[str, Probe]] = {
         app.config.management.metrics_networks,
         app.config.management.metrics_named,
     ),
-    "management.pipeline": lambda app: app.dashboard.has_reports,  # type: ignore[union-attr]
+    "management.pipeline": lambda app: app.config.management.pipeline,  # asked at each request
     "management.rabbitmq": lambda app: (  # asked at each request
         app.config.management.rabbitmq_api,
         app.config.management.rabbitmq_metrics,
