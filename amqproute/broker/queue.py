@@ -1246,10 +1246,13 @@ class Queue:
         def waited(_: object) -> Deferred[None] | None:
             return all_of(rests) if len(rests) > MOST_RESTS else None
 
-        until = self._store.next_id()
         done = page(self.state.take_all())
         for line in self.state.levels.lines:
-            done.addCallback(lambda _, line: self._clear_line(line, until, page), line)
+            # What is paged now, or is being loaded.
+            until = line.tail + 1
+            done.addCallback(
+                lambda _, line, until: self._clear_line(line, until, page), line, until
+            )
         return done.addCallback(lambda _: all_of(rests)).addCallback(lambda _: sum(counts))
 
     def _clear_line(
