@@ -37,15 +37,16 @@ PEERS: Final = 1000
 PAGES: Final = (
     "",
     "queues",
-    "queues?contains=-09",
-    'queues?cursor=["queue-08000", 1]',
-    "queue?name=queue-05000",
+    "queues?contains=-00",
+    'queues?cursor=["QUEUE", 1]',
+    "queue?name=QUEUE",
     "peers",
-    "peers?contains=-09",
-    "peer?name=org-0500.example",
+    "peers?contains=-00",
+    "peer?name=PEER",
     "connections",
     "broker",
 )
+"""QUEUE and PEER stand for those in the middle of the list."""
 
 
 class Daemon:
@@ -59,6 +60,7 @@ class Daemon:
 
     def __init__(self, directory: Path, queues: int, peers: int) -> None:
         self.http, self.plain = free_ports(2)
+        self.queue, self.peer = f"queue-{queues // 2:05}", f"org-{peers // 2:04}.example"
         users = directory / "users.yaml"
         add_user(users, "ann", "secret", iterations=4096)
         domains = [f"org-{number:04}.example" for number in range(peers)]
@@ -158,6 +160,7 @@ def measure(daemon: Daemon, runs: int, seconds: float) -> list[str]:
     lines.append(f"| nobody looks | | | | | | {median:.1f} | {longest:.1f} |")
     for page in PAGES:
         name, _, query = page.partition("?")
+        query = query.replace("QUEUE", daemon.queue).replace("PEER", daemon.peer)
         key, _, value = query.partition("=")
         target = f"/ui/{name}" + (f"?{urlencode({key: value})}" if query else "")
         other = Bystander(daemon.http)
