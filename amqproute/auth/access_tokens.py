@@ -95,9 +95,9 @@ class AccessTokens:
     """The tokens of a daemon.
 
     Args:
-        directory: of the state.
+        directory: the directory of the state.
         now_ms: the wall clock, ms since the epoch.
-        random_bytes: for ids and secrets.
+        random_bytes: the bytes for ids and secrets.
 
     Raises:
         ConfigError: the file cannot be read or is damaged.

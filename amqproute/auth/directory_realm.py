@@ -86,7 +86,7 @@ class DirectoryClient(Protocol):
 
         Args:
             server: its URL.
-            name: as the user has given it, not empty.
+            name: the name as the user has given it, not empty.
             password: not empty.
             seconds: the time for all of it.
 

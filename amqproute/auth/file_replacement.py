@@ -17,7 +17,7 @@ def replace_file(
     """Replace a file, synced before it is there; its mode is 0600 unless `prepare` changes it.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         octets: its contents.
         prepare: called with the descriptor of the new file before it takes its place.
 

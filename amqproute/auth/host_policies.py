@@ -26,15 +26,15 @@ from amqproute.values import Principal
 __all__ = ["HostPolicies"]
 
 _EVERYWHERE: Final = frozenset(("amqp$transfer", "dynamic"))
-"""What rules name besides nodes: the anonymous terminus, and to make dynamic nodes."""
+"""Subjects of rules besides nodes: the anonymous terminus, and creation of dynamic nodes."""
 
 
 class HostPolicies:
     """Access rules. Immutable; a reload makes new ones.
 
     Args:
-        policy: of the virtual host ``/``.
-        hosts: of the others, by name.
+        policy: the policy of the virtual host ``/``.
+        hosts: the hosts of the others, by name.
     """
 
     __slots__ = ("_hosts", "_policy")

@@ -76,7 +76,7 @@ class IssuerKeys:
 
         Args:
             kid: the key's id; None if the token names none.
-            algorithm: of the signature.
+            algorithm: the algorithm of the signature.
 
         Fails with `RealmUnavailable` if there are no keys and none can be had.
         """

@@ -63,7 +63,7 @@ class IssuerTerms:
     Attributes:
         issuer: the ``iss`` of its tokens.
         audience: one of them has to be in ``aud``.
-        algorithms: of `ALGORITHMS`.
+        algorithms: the algorithms of `ALGORITHMS`.
         leeway: seconds by which clocks may differ.
         user_claim: the claim with the name of the user.
         group_claims: the claims with groups; ``realm_access.roles`` is the claim ``roles`` of the

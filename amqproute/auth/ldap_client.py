@@ -58,7 +58,7 @@ class DirectoryLayout:
         trust: PEM file with the authorities for servers; None for those of the machine.
         user_dn: the name of a user's entry, with ``{name}``; None to search.
         bind_dn: as whom to search; None for nobody, and for groups the user.
-        bind_password: of `bind_dn`.
+        bind_password: the password of `bind_dn`.
         search_base: below which entry users are.
         search_filter: which entry a user's is.
         name_attribute: has the user's name; None for the name as given.
@@ -86,7 +86,7 @@ class LdapClient:
     """Asks servers; see `amqproute.auth.directory_realm.DirectoryClient`.
 
     Args:
-        layout: of the directory.
+        layout: the layout of the directory.
         seconds: the monotonic clock.
     """
 

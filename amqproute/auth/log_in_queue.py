@@ -52,7 +52,7 @@ LONGEST_HOLD_SECONDS: Final = 1.0
 FIRST_DELAY_SECONDS: Final = 1.0
 
 FORGIVE_SECONDS: Final = 60.0
-"""How long one failure counts; several expire one after the other."""
+"""Time for which one failure counts; several expire one after the other."""
 
 MOST_COUNTED: Final = 10_000
 """Bound on remembered addresses with failures, and on such users; the oldest are dropped first."""

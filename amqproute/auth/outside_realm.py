@@ -116,11 +116,11 @@ class RealmSurroundings:
     """What a realm uses of the daemon.
 
     Attributes:
-        name: of the realm, for the log.
+        name: the name of the realm, for the log.
         clock: monotonic.
         now: the wall clock, seconds since the epoch.
         fetch: fetches documents.
-        random_bytes: for the keys of caches.
+        random_bytes: the bytes for the keys of caches.
     """
 
     name: str
@@ -206,7 +206,7 @@ def checked_groups(names: Iterable[str], prefix: str = "") -> frozenset[str]:
     """Return the groups of a user, as access rules name them.
 
     Args:
-        names: as the realm has them.
+        names: the names as the realm has them.
         prefix: put before each.
 
     Raises:

@@ -43,7 +43,7 @@ _KINDS: Final = ("user", "group", "peer", "uid")
 
 
 class Verb(StrEnum):
-    """What can be done to a node; see the docstring of `amqproute.auth`."""
+    """Operations on a node; see the docstring of `amqproute.auth`."""
 
     PUBLISH = "publish"
     CONSUME = "consume"

@@ -181,7 +181,7 @@ class Verifier:
     Each realm has a queue of its own. See `amqproute.auth.outside_realm` for which one it is.
 
     Args:
-        clock: for scheduling and delays.
+        clock: the clock for scheduling and delays.
         defer_to_thread: runs the verification of a PLAIN password.
         longest_delay: limit of the delay before a wrong password is answered, seconds; less than
             the time allowed for a handshake.
@@ -424,7 +424,7 @@ class Authenticator:
             users: the users file; without one, password mechanisms are never offered.
             verifier: shared by all listeners.
             login_key: secret and lasting; see the function `login_key`.
-            random_bytes: for nonces.
+            random_bytes: the bytes for nonces.
             plain_without_tls: whether the operator accepts passwords in the clear.
 
         Raises:
@@ -460,7 +460,7 @@ class Authenticator:
 
         Args:
             mechanism: the client's choice.
-            facts: as for `offers`.
+            facts: the facts as for `offers`.
             outcome_carries_data: see `amqproute.wire.sasl_mechanisms.ServerContext`.
         """
         users, realms = self._users, self._verifier.realms
@@ -500,10 +500,10 @@ class Authenticator:
         It takes its turn as a log-in does, and a wrong one counts, waits and is logged as such.
 
         Args:
-            credentials: of the log-in.
+            credentials: the credentials of the log-in.
             secret: the password or token, UTF-8. A token may replace a token only, and has to be
                 that of the same user and the same kind of realm.
-            facts: of the transport.
+            facts: the facts of the transport.
 
         Returns:
             See `verify`; None if the mechanism of the log-in has no secret.

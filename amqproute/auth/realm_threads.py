@@ -27,7 +27,7 @@ class RealmThreads(Generic[Result]):
     Args:
         reactor: by which results come back.
         most: how many.
-        name: for lists of threads.
+        name: the name for lists of threads.
     """
 
     def __init__(self, reactor: IReactorFromThreads, most: int, name: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an access token is good for: a part of its user's rights.
+"""Scope of an access token: a part of its user's rights.
 
 A scope is a list of words:
 
@@ -35,7 +35,7 @@ _WORD: Final = re.compile(r"[A-Z][A-Z0-9-]{0,62}(?::[^\s,]+)?")
 
 @dataclass(frozen=True, slots=True)
 class TokenScope:
-    """What a token is good for.
+    """Scope of a token.
 
     Attributes:
         words: see the module.
@@ -80,7 +80,7 @@ class TokenScope:
 
         Args:
             operation: its name.
-            name: of the entity; empty if it is about none.
+            name: the name of the entity; empty if it is about none.
             changes: whether it changes something.
         """
         for word in self.words:

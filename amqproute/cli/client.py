@@ -67,9 +67,9 @@ class ClientTimeouts:
     """Deadlines in seconds, and the limit of messages in flight.
 
     Attributes:
-        connect_seconds: for the connection with TLS and SASL.
-        answer_seconds: for each answer of the broker.
-        close_seconds: for the broker's close.
+        connect_seconds: the seconds for the connection with TLS and SASL.
+        answer_seconds: the seconds for each answer of the broker.
+        close_seconds: the seconds for the broker's close.
         window: messages sent and not settled.
     """
 
@@ -109,10 +109,10 @@ async def connect(
     """Connect, log in and begin a session.
 
     Args:
-        reactor: for the connection and timers.
+        reactor: the reactor for the connection and timers.
         url: address and credentials.
         contexts: the trusted authorities; needed for ``amqps`` and for `upgrade`.
-        upgrade: with ``amqp``: require TLS by the AMQP TLS header.
+        upgrade: the upgrade with ``amqp``: require TLS by the AMQP TLS header.
         patience: the deadlines.
         container_id: ours; a random one if None.
         vhost: the virtual host to open; None for the one that the host of the URL means.

@@ -32,7 +32,7 @@ class CommandError(AmqprouteError):
     """A command has failed.
 
     Attributes:
-        exit_code: of the process.
+        exit_code: the code of the process.
         code: a condition symbol or a stable code of ours.
         words: the cause.
         next_step: advice to the user.

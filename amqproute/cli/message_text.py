@@ -48,7 +48,7 @@ class MessageDraft:
         reports: the reports to send there; none for the default ones.
         secure_path: the level below which it must not travel, or None.
         properties: application-properties.
-        message_id: of all messages; None for a new one each.
+        message_id: the id of all messages; None for a new one each.
         standard: further fields of `spec.Properties`, by their names there.
     """
 

@@ -53,10 +53,10 @@ def started(
     Args:
         place: the output, for the text of a refusal.
         master: the cluster.
-        memory: of the driver's JVM.
+        memory: the memory of the driver's JVM.
         local_dir: for what does not fit into it.
         debug: show all of an error.
-        octets: of the segments that the work is about, see `session`.
+        octets: the octets of the segments that the work is about, see `session`.
     """
     try:
         running = session(

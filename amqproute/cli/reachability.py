@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which partners the rules of `amqproute.dial_policy` cut off: for ``check``.
+"""Partners cut off by the rules of `amqproute.dial_policy`: for ``check``.
 
 Partners are the domains named under `peers` and `routes`, and those with a relay queue in the
 store, with whom messages were exchanged before. They are looked up in the DNS only on request.
@@ -85,7 +85,7 @@ async def look_partners_up(
 
     Args:
         config: its rules apply.
-        reactor: for the queries.
+        reactor: the reactor for the queries.
         domains: the partners.
         make: makes the resolver.
     """

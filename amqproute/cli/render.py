@@ -76,7 +76,7 @@ def table(
     In a pipe the columns are separated by tabs, for `cut` and `awk`.
 
     Args:
-        headings: of the columns.
+        headings: the headings of the columns.
         rows: their cells; see `cell`.
         right: headings of the columns to align right, divided by blanks.
         spare: headings of the columns that a terminal too narrow for all does without, likewise,

@@ -28,7 +28,7 @@ def table(
     """Print rows under headings, on stdout.
 
     Args:
-        headings: of the columns.
+        headings: the headings of the columns.
         rows: their cells.
         right: headings of the columns that are aligned right.
         spare: headings of the columns that are left out, in this order, where the terminal is too
@@ -60,7 +60,7 @@ def fitting(
     """Return the indexes of the columns to show.
 
     Args:
-        headings: of all columns.
+        headings: the headings of all columns.
         widths: likewise, of the widest cell of each.
         spare: those that may be left out, in this order.
         room: the width of the terminal.

@@ -52,7 +52,7 @@ async def open_resource(
     """Connect to a broker and log in (``xa_open``).
 
     Args:
-        reactor: for the connection and timers.
+        reactor: the reactor for the connection and timers.
         url: address and credentials.
         contexts: the trusted authorities; needed for ``amqps``.
         patience: the deadlines.

@@ -139,8 +139,8 @@ class _Reader:
         """Read a file.
 
         Args:
-            path: of the file.
-            place: of the ``include`` that names it; for the main file its first line.
+            path: the path of the file.
+            place: the place of the ``include`` that names it; for the main file its first line.
         """
         try:
             with path.open("rb") as stream:

@@ -120,8 +120,8 @@ def file_path(text: str, directory: Path | None, credentials: Path | None) -> Pa
     """Return the path that a setting names.
 
     Args:
-        text: as written; ``%d/NAME`` is a credential of the unit.
-        directory: of the main file, which relative paths start from.
+        text: the text as written; ``%d/NAME`` is a credential of the unit.
+        directory: the directory of the main file, which relative paths start from.
         credentials: the directory of the unit's credentials; None if it is not known.
 
     Raises:

@@ -192,7 +192,7 @@ class BindingSettings(Settings):
 
 
 class PolicyDefinitionSettings(Settings):
-    """What a policy says, in the words and units of the arguments of AMQP 0-9-1 without x-."""
+    """Values of a policy, in the names and units of the arguments of AMQP 0-9-1 without x-."""
 
     message_ttl: int | None = Field(
         default=None,
@@ -260,7 +260,7 @@ class PolicyDefinitionSettings(Settings):
 
 
 class PolicySettings(Settings):
-    """What holds for all queues, or exchanges, whose names a pattern fits."""
+    """Settings of all queues or exchanges whose names match a pattern."""
 
     name: PolicyName = Field(
         description="The policy's name; there may be an operator policy of the same name.",

@@ -54,7 +54,7 @@ class StoreSettings(Settings):
 
 
 class StagingSettings(Settings):
-    """What clients of AMQP 0-9 send in parts before they publish it, with file.stage, or by
+    """Contents that clients of AMQP 0-9 send in parts before publishing, with file.stage, or by
     reference with message.append. It is kept on disk, and found again after a cut and after a
     restart. A reload applies to what is sent from then on."""
 

@@ -45,7 +45,7 @@ def resolved(
     """Return a value with the variables that it refers to.
 
     Args:
-        text: as written.
+        text: the text as written.
         environ: the environment.
         complain: called with each problem.
 
@@ -98,8 +98,8 @@ def credential(text: str, directory: Path | None) -> Path:
     """Return the path of a credential, ``%d/NAME``.
 
     Args:
-        text: as written.
-        directory: of the credentials; None if it is not known.
+        text: the text as written.
+        directory: the directory of the credentials; None if it is not known.
 
     Raises:
         ValueError: it is not the name of one.

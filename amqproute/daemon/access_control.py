@@ -25,7 +25,7 @@ class AccessControl:
 
     Args:
         config: the configuration of the start.
-        reactor: for the delay of refused log-ins, and for outside realms.
+        reactor: the reactor for the delay of refused log-ins, and for outside realms.
         defer_to_thread: runs the verification of a password.
         now: the wall clock, seconds since the epoch.
 

@@ -186,7 +186,7 @@ class Application:
 
     Attributes:
         container_id: known once started.
-        listeners: those that listen.
+        listeners: the listeners that listen.
         is_started: everything has been opened.
         is_stopping: the daemon is about to end.
     """

@@ -36,7 +36,7 @@ class CertificateGate:
     """Keeps listeners with TLS closed while there is no valid certificate to show.
 
     Args:
-        reactor: for the timer.
+        reactor: the reactor for the timer.
         contexts: ours; None without a certificate.
         changed: called when the certificate becomes valid or invalid.
         healed: called when it becomes valid, to dial waiting destinations.

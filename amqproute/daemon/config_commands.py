@@ -43,7 +43,7 @@ from amqproute.services.management_protocol import Allows, ManagementReply, Mana
 __all__ = ["CONFIGURATION", "ConfigCommands", "ConfigInForce"]
 
 CONFIGURATION: Final = "/configuration"
-"""What a reload takes the right `manage` on."""
+"""Object on which a reload requires the right `manage`."""
 
 _T = TypeVar("_T")
 
@@ -108,7 +108,7 @@ class ConfigCommands:
     """The operations.
 
     Args:
-        configuration: of the daemon.
+        configuration: the configuration of the daemon.
         allows: the access rules.
     """
 

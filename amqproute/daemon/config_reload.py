@@ -35,7 +35,7 @@ Raises `AmqprouteError` where the configuration cannot be used; nothing has chan
 
 @dataclass(frozen=True, slots=True)
 class ReloadReport:
-    """What a reload has done.
+    """Result of a reload.
 
     Attributes:
         changed: keys of the settings that it has put in force, in the order of the file.
@@ -74,7 +74,7 @@ class ConfigReloader:
         """Register a component that follows the configuration.
 
         Args:
-            name: for the log; one that is registered already is replaced, in its place.
+            name: the name for the log; one that is registered already is replaced, in its place.
             prepare: see `Prepare`.
         """
         self._components[name] = prepare

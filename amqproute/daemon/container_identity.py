@@ -45,7 +45,7 @@ async def identify(
     Args:
         store: it is open.
         recovery: what it held.
-        container_id: from the configuration; None for the one generated at the first start.
+        container_id: the id from the configuration; None for the one generated at the first start.
 
     Raises:
         StoreError: a new identity could not be stored.

@@ -54,7 +54,7 @@ class DashboardParts:
         management: carries out operations.
         links: the connections.
         journal: the directory of the audit journal; None if none is kept.
-        container_id: of this broker.
+        container_id: the id of this broker.
     """
 
     broker: Broker
@@ -69,7 +69,7 @@ class BrokerDashboard:
     """The dashboard of a daemon: implements `amqproute.dashboard.page_loaders.BrokerView`.
 
     Args:
-        reactor: for timers, and threads that read the journal.
+        reactor: the reactor for timers, and threads that read the journal.
         config: returns the configuration in force.
         now_ms: the wall clock.
         parts: what is shown.

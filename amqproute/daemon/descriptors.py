@@ -73,7 +73,7 @@ class UnacceptedConnections:
     They are replaced by an occasional warning.
 
     Args:
-        observer: of all other events.
+        observer: the observer of all other events.
         seconds: the monotonic clock.
     """
 
@@ -106,6 +106,6 @@ class UnacceptedConnections:
 
 
 _RESERVE: Final = "twisted.internet.tcp._FileDescriptorReservation"
-"""That of its descriptor in reserve, which another thread may take."""
+"""Lock of the descriptor in reserve, which another thread may take."""
 _PORT: Final = "twisted.internet.tcp.Port"
 """The namespace of the logger that Twisted's listening sockets use for this and nothing else."""

@@ -94,7 +94,7 @@ class DrainMode:
     """The drain of one daemon.
 
     Args:
-        clock: for repeated checks.
+        clock: the clock for repeated checks.
         broker: its gate is closed, its nodes are checked.
         relay: its next hops.
         connections: returns the connections.

@@ -146,7 +146,7 @@ def is_due(
         since: seconds since the last full collection.
         pause: seconds that it took.
         grown: octets by which the process has grown, or that it has freed, since then.
-        was_busy: it has been busy since then: its free memory has not been trimmed.
+        was_busy: whether it has been busy since then: its free memory has not been trimmed.
     """
     if since * PAUSE_SHARE < pause:
         return False
@@ -159,7 +159,7 @@ class FullCollections:
     """Runs full collections from time to time.
 
     Args:
-        clock: for the checks.
+        clock: the clock for the checks.
         garbage: the collector.
         processor: the seconds of processor time that the process has used (`time.process_time`).
         timer: seconds, for the length of a collection (`time.perf_counter`).

@@ -48,13 +48,13 @@ __all__ = [
 
 HEALTH: Final = "HEALTH"
 SURVEY_SECONDS: Final = 2.0
-"""How long the result of a survey is used."""
+"""Time for which the result of a survey is used."""
 REALMS_SECONDS: Final = 10.0
 """How long the answer of outside realms is used."""
 DNS_SECONDS: Final = 10.0
-"""How long the answer of name servers is used."""
+"""Time for which the answer of name servers is used."""
 PATIENCE_SECONDS: Final = 5.0
-"""How long name servers may take."""
+"""Deadline for name servers."""
 LONGEST_WITHIN: Final = 10 * 366 * 86400.0
 _SURVEYED: Final = frozenset({"dns", "destinations", "oldest-message", "consumers", "alarms"})
 _PARTIAL_MARKS: Final = frozenset({"outgoing", "destinations"})
@@ -127,8 +127,8 @@ class HealthProbes:
 
     Args:
         clock: the reactor.
-        survey: of nodes and next hops.
-        name_servers: those of the resolver.
+        survey: the survey of nodes and next hops.
+        name_servers: the servers of the resolver.
         sources: everything else.
     """
 
@@ -156,7 +156,7 @@ class HealthProbes:
         """Run one check, or all of them.
 
         Args:
-            name: of the check; empty for all.
+            name: the name of the check; empty for all.
             within: seconds for which certificates have to be valid; None for the setting.
 
         Raises:
@@ -321,7 +321,7 @@ class Readiness:
         """Return the status of HTTP and the body of an answer.
 
         Args:
-            reasons: of `why_dead` or `why_not_ready`.
+            reasons: the reasons of `why_dead` or `why_not_ready`.
             is_verbose: show them.
         """
         state = CheckState.FAILED if reasons else CheckState.OK

@@ -79,7 +79,7 @@ class HealthSurvey:
     """Surveys a broker when it is asked.
 
     Args:
-        clock: for turns.
+        clock: the clock for turns.
         now_ms: the wall clock.
         broker: its nodes.
         relay: its next hops.

@@ -27,7 +27,7 @@ class ConfiguredHosts:
     """The virtual hosts in force.
 
     Args:
-        broker: whose nodes they hold.
+        broker: the broker whose nodes they hold.
         access: their access rules.
         own_domains: gives the domains of the broker, those of virtual hosts included.
         connections: gives the open connections.

@@ -66,7 +66,7 @@ def adopt_plugins(config: Config, plugins: Sequence[PlugIn], seconds: Callable[[
 
     Args:
         config: the configuration.
-        plugins: of this installation.
+        plugins: the plugins of this installation.
         seconds: the monotonic clock, for the bound on lines about faults.
 
     Raises:

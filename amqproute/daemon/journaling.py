@@ -97,7 +97,7 @@ class Journaling:
 
     Attributes:
         journal: the `IJournal`.
-        outbox: for the store; None without a journal.
+        outbox: the outbox for the store; None without a journal.
     """
 
     def __init__(self, config: Config, reactor: IReactor, gate: Callable[[], PublishGate]) -> None:
@@ -203,8 +203,8 @@ class Journaling:
 
         Args:
             store: the store.
-            key: of the queue.
-            ids: of the queue's entries, ascending.
+            key: the key of the queue.
+            ids: the ids of the queue's entries, ascending.
             missing: those among them that the journal does not know; the last one is the last.
             sources: returns their origins.
         """
@@ -331,7 +331,7 @@ class Journaling:
 
     @property
     def directory(self) -> Path | None:
-        """Where the journal is; None without one."""
+        """Directory of the journal; None without one."""
         return None if self.kept is None else self.kept.directory
 
     def register(self, service: ManagementService) -> None:
@@ -434,7 +434,7 @@ class JournalSources:
         """Return the origin of an entry.
 
         Args:
-            flags: of its row.
+            flags: the flags of its row.
             message: of it.
         """
         key = flags >> ACCOUNT_SHIFT, message.mentions(ORIGIN.encode())

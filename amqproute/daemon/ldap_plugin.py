@@ -22,7 +22,7 @@ def make_realm(
 
     Args:
         settings: ``users.ldap``.
-        password: of ``bind-dn``; empty without one.
+        password: the password of ``bind-dn``; empty without one.
         surroundings: what realms use of the daemon.
         reactor: by which results come back from threads.
     """

@@ -160,7 +160,7 @@ async def settle_losses(
         losses: the missing messages.
         finding: the loss that was accepted.
         reporter: None if senders are not to be notified.
-        broker: for the commits.
+        broker: the broker for the commits.
 
     Returns:
         The number of missing messages.

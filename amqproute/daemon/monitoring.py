@@ -50,12 +50,12 @@ from amqproute.services.management_node import MANAGEMENT
 __all__ = ["METRICS", "Monitoring", "MonitoringAccess"]
 
 METRICS: Final = "METRICS"
-"""What a token's scope names to read metrics only."""
+"""Name in a token's scope that allows reading metrics only."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitoringAccess:
-    """Who may read.
+    """Access to metrics.
 
     Attributes:
         networks: returns the networks from which nobody has to log in.

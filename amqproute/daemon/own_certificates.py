@@ -22,13 +22,13 @@ class OwnCertificates:
 
     Args:
         config: the configuration of the start.
-        clock: for the checks of dates and files.
+        clock: the clock for the checks of dates and files.
         changed: called when our certificate becomes valid or invalid.
         healed: called when it becomes valid, to dial waiting destinations.
         connections: returns the open connections, in and out.
 
     Attributes:
-        contexts: for listeners and connectors; None without a certificate.
+        contexts: the contexts for listeners and connectors; None without a certificate.
         gate: keeps listeners with TLS closed while there is no valid certificate.
     """
 

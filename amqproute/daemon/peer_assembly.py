@@ -119,8 +119,8 @@ def make_resolver(
 
     Args:
         config: the configuration.
-        reactor: for queries and timers.
-        targets: from `make_targets`; None for the rules of this configuration.
+        reactor: the reactor for queries and timers.
+        targets: the targets from `make_targets`; None for the rules of this configuration.
         own: the places of this broker; None for `own_places`. Empty to look up our own domains as
             peers do.
         turns: schedules the reading of answers; None for one of its own.

@@ -104,7 +104,7 @@ class PeerTest:
 
     Args:
         config: the configuration to test.
-        reactor: for connections and timers.
+        reactor: the reactor for connections and timers.
         address: the domain, and optionally the node that a message would go to.
         probe: identifies the test on both sides.
         size: octets of the rehearsed message.

@@ -48,7 +48,7 @@ class DaemonPeerTester:
 
     Args:
         config: returns the configuration in force.
-        reactor: for connections and timers.
+        reactor: the reactor for connections and timers.
         made: returns the routes made at runtime.
         flush: knows the next hop of an address, and forgets what the DNS has said about it.
     """

@@ -70,7 +70,7 @@ def transfer_rules(
         container_id: our own.
         allows: the access rules in force.
         domain_of: the domain for which a container was reached; None if it was not.
-        routes: those made at runtime.
+        routes: the routes made at runtime.
     """
     router = make_router(config, container_id, routes)
 

@@ -52,7 +52,7 @@ class RealmAssembly:
 
     Args:
         realms: where they are put in force.
-        reactor: for threads and for fetching.
+        reactor: the reactor for threads and for fetching.
         now: the wall clock, seconds since the epoch.
         plugins: by name.
     """

@@ -49,8 +49,8 @@ class ReceiptExpiry:
 
     Args:
         store: holds the receipts.
-        receipts: those in memory.
-        clock: for the timer.
+        receipts: the receipts in memory.
+        clock: the clock for the timer.
         times: the time scale of receipts.
         lifetime: seconds, see `relay.receipt-lifetime`.
     """

@@ -24,8 +24,8 @@ class RelayIdentity:
         own_id: the container-id.
         stream: identifies the store to peers that keep receipts.
         config: returns the configuration in force.
-        contexts: with the certificate in force; None without TLS.
-        ids: of spans; None without tracing.
+        contexts: the contexts with the certificate in force; None without TLS.
+        ids: the ids of spans; None without tracing.
     """
 
     def __init__(

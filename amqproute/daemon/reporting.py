@@ -61,7 +61,7 @@ def make_reporter(
         broker: the local nodes.
         relay: the next hops.
         router: returns the router in force.
-        terms: from the configuration.
+        terms: the terms from the configuration.
     """
 
     def place(address: str) -> ITarget:

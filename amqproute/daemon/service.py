@@ -50,7 +50,7 @@ from amqproute.net.reactor import IReactor
 log = Logger()
 
 SWITCH_SECONDS = 0.0005
-"""How long the reactor's thread may keep the interpreter while the store's writer waits for it.
+"""Time for which the reactor's thread may keep the interpreter while the store's writer waits.
 
 Python's default of 5 ms is longer than a whole commit. Measured with `benchmarks/store.py` beside a
 reactor that never pauses: commit p50 fell from 11 ms to between 1.5 and 3.3 ms.

@@ -43,7 +43,7 @@ async def end_traffic(
     """Accept nothing new, let work in progress finish, and close every connection.
 
     Args:
-        reactor: for waiting.
+        reactor: the reactor for waiting.
         shared: the connections of clients and peers; their listeners are closed.
         relay: the connections to other domains.
         patience: seconds for work in progress.

@@ -42,7 +42,7 @@ class StagingExpiry:
 
     Args:
         staging: the contents.
-        clock: for the timer.
+        clock: the clock for the timer.
         now_ms: the clock by which they age, which goes on while the daemon does not run.
         config: with the bounds.
     """

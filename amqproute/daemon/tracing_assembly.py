@@ -84,9 +84,9 @@ class Tracing:
 
     Args:
         config: the configuration.
-        reactor: for the end.
+        reactor: the reactor for the end.
         container_id: ours.
-        key: of the ids of spans.
+        key: the key of the ids of spans.
         journal: open.
 
     Attributes:

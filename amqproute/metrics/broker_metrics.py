@@ -44,10 +44,10 @@ class CountedConnection:
     """A connection, as far as it is counted.
 
     Attributes:
-        protocol: as in the journal.
-        kind: of its principal.
+        protocol: the protocol as in the journal.
+        kind: the kind of its principal.
         links: links, or consumers of 0-9-1.
-        channels: of 0-9-1.
+        channels: the channels of 0-9-1.
     """
 
     protocol: str
@@ -89,7 +89,7 @@ class TracingFacts:
         messages: decided, by reason.
         spans: by result.
         failures: failed exports.
-        waiting_spans: in the queue.
+        waiting_spans: the spans in the queue.
         waiting_messages: without a decision.
         evicted: messages decided before their end.
         unknown: ends without a known beginning.

@@ -36,7 +36,7 @@ Column = list[tuple[tuple[str, ...], float]]
 
 
 class _Collected(Collector):
-    """What the library's writers ask for: an object with the metrics."""
+    """Interface of the library's writers to the metrics."""
 
     def __init__(self, metrics: list[Metric]) -> None:
         self._metrics = metrics

@@ -32,8 +32,8 @@ class MetricFamily:
     """A declared family.
 
     Attributes:
-        name: as in ``# TYPE``; the samples of a counter have ``_total`` behind it.
-        kind: of metric.
+        name: the name as in ``# TYPE``; the samples of a counter have ``_total`` behind it.
+        kind: the kind of metric.
         help: one sentence, without the final period.
         labels: their names.
         unit: ``seconds`` or ``bytes``, with which the name ends then; empty for numbers of things.

@@ -31,7 +31,7 @@ MOST_SELECTED: Final = 100
 """Values of one parameter."""
 
 GENERAL: Final = MetricsScope()
-"""What ``/metrics`` shows."""
+"""Contents of ``/metrics``."""
 
 InThread = Callable[[Callable[[], "ScrapeAnswer"]], Deferred["ScrapeAnswer"]]
 
@@ -56,7 +56,7 @@ class ScrapeAnswer(NamedTuple):
     """An answer.
 
     Attributes:
-        content_type: of the text.
+        content_type: the type of the text.
         text: the metrics.
     """
 
@@ -91,7 +91,7 @@ class MetricsService:
     """Collects and writes metrics.
 
     Args:
-        clock: for turns of the reactor.
+        clock: the clock for turns of the reactor.
         seconds: a precise clock of elapsed time.
         general: sources that are left out where single nodes or peers are wanted.
         entities: sources of nodes and peers.

@@ -67,7 +67,7 @@ class ValueTable:
 
     Args:
         snapshot: receives the values.
-        families: of the columns, in order.
+        families: the families of the columns, in order.
         largest: the columns whose values are not added up: the largest counts.
     """
 
@@ -240,7 +240,7 @@ class NodeMetrics:
 
 
 _EMPTY: Final = (0, 0, 0, 0, 0.0)
-"""What an empty queue holds: most of many queues are empty."""
+"""Values of an empty queue: most of many queues are empty."""
 
 
 def _is_general(scope: MetricsScope) -> bool:

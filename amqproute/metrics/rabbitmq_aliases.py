@@ -27,7 +27,7 @@ class RabbitmqAlias:
     """A metric of RabbitMQ.
 
     Attributes:
-        name: of its samples.
+        name: the name of its samples.
         adds: families whose samples are added up, without ``amqproute_``.
         subtracts: families whose samples are taken off.
         label: the only value of the first label whose samples count; empty for all.

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 SLICE_SECONDS: Final = 0.003
-"""How long the reactor stands still for a scrape at a time, about."""
+"""Time for which a scrape occupies the reactor at once, about."""
 
 
 class HistogramValue(NamedTuple):
@@ -37,7 +37,7 @@ class HistogramValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetricsScope:
-    """What is wanted.
+    """Selection of metrics.
 
     Attributes:
         is_detailed: name everything, instead of adding up what is not configured.
@@ -114,7 +114,7 @@ async def take_snapshot(
     Args:
         scope: what is wanted.
         sources: called one after the other.
-        clock: for turns of the reactor.
+        clock: the clock for turns of the reactor.
         seconds: a precise clock of elapsed time.
     """
     snapshot = MetricsSnapshot(scope)

@@ -134,7 +134,7 @@ class ClockWatch:
 
     Args:
         clock: the clock.
-        reactor: for the timer.
+        reactor: the reactor for the timer.
         changed: called when a jump is noticed, is over, or was accepted.
         postpone: called with ms when a jump forward is accepted: extends the lifetimes of all
             messages; returns a Deferred that fires when that is durable.

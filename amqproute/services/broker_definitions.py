@@ -105,7 +105,7 @@ class PlannedHost:
         exchanges: without predeclared ones.
         queues: all durable or transient ones of the document.
         bindings: between those; the ones of the default exchange are implied.
-        policies: in the order of the document.
+        policies: the policies in the order of the document.
     """
 
     name: str

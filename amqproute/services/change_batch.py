@@ -65,7 +65,7 @@ class NodeDescription:
     """A node described by options.
 
     Attributes:
-        declaration: for the broker.
+        declaration: the declaration for the broker.
         options: all options, defaults included, by the keys of the configuration.
     """
 
@@ -93,9 +93,9 @@ class ConfiguredNodes:
     """Nodes, aliases, bindings, routes and policies of the configuration.
 
     Attributes:
-        nodes: as declared, with their options.
+        nodes: the nodes as declared, with their options.
         aliases: alias to node.
-        bindings: as declared.
+        bindings: the bindings as declared.
         places: file and line of each, such as ``/etc/amqproute/amqproute.yaml:12``, by name.
         routes: static routes, in order.
         route_places: file and line of each route, by pattern.
@@ -118,10 +118,10 @@ class RuntimeNode:
     """An entity made at runtime.
 
     Attributes:
-        options: those requested.
+        options: the options requested.
         by: the principal who created it.
         since_ms: time of creation, ms since the epoch.
-        rows: of a queue: the name of its rows in the store.
+        rows: the rows of a queue: the name of its rows in the store.
         all_options: of a node: all its options, defaults included; not part of the note.
         declared: of a queue: the terms declared by a client of 0-9 or 0-9-1; None without one.
     """
@@ -183,9 +183,9 @@ class CommandResult:
     """The result of a command.
 
     Attributes:
-        status: as in a reply.
+        status: the status as in a reply.
         words: the status as text.
-        attributes: of the entity.
+        attributes: the attributes of the entity.
     """
 
     status: int
@@ -226,7 +226,7 @@ class ChangeBatch:
         """Record a change.
 
         Args:
-            words: for the log.
+            words: the words for the log.
             undo: reverts the change.
             done: action to run after the commit.
         """

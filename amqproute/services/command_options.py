@@ -234,7 +234,7 @@ def require_same(
     """Refuse an assertion that does not hold (G-08, G-14).
 
     Args:
-        name: of the entity.
+        name: the name of the entity.
         there: its options.
         asked: those that were asserted.
         keys: the options to compare.

@@ -88,7 +88,7 @@ class CommandRefused(Exception):
     """A command cannot be carried out.
 
     Attributes:
-        status: as in a reply.
+        status: the status as in a reply.
         words: the reason and the remedy.
         attributes: facts for the reply.
     """
@@ -108,7 +108,7 @@ class ManagementCommand:
         operation: one of `OPERATIONS`.
         kind: ``queue``, ``topic``, ``link``, ``alias``, ``route``, ``policy``, or another type of
             a query.
-        name: of the entity; empty for a query without one.
+        name: the name of the entity; empty for a query without one.
         arguments: options or attributes; for a link with ``source`` and ``target``, for an alias
             with ``target``, for a renaming with ``new-name``, for a move or copy with ``target``.
         or_assert: an existing entity with the same options counts as created.

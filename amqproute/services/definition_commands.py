@@ -133,9 +133,9 @@ def hosts_of_rows(
 
     Args:
         exchanges: rows of the type ``exchange``.
-        queues: of ``queue``.
-        bindings: of ``exchange-binding``.
-        policies: of ``policy`` and ``operator-policy``.
+        queues: the queues of ``queue``.
+        bindings: the bindings of ``exchange-binding``.
+        policies: the policies of ``policy`` and ``operator-policy``.
     """
     kept = [row for row in queues if row["kind"] == "node"]
     names = {row["name"] for row in kept}

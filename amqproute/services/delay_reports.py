@@ -52,7 +52,7 @@ class DelayReports:
         broker: owner of the relay queues.
         store: holds their entries.
         reporter: sends the reports.
-        clock: for the time between two searches.
+        clock: the clock for the time between two searches.
         after_seconds: how long a message may wait unreported.
 
     Attributes:

@@ -48,14 +48,14 @@ Index = Sequence[tuple[str, Callable[[str], Row]]]
 
 @dataclass(frozen=True, slots=True)
 class EntityQuery:
-    """What entities are asked for.
+    """A query for entities.
 
     Attributes:
         name: a pattern of names, in which ``*`` stands for any run of characters; empty for all.
         wanted: values of attributes, as text.
         host: the label of a virtual host; None for all.
         limit: entities of a page; 0 for the total alone.
-        cursor: of the last page; empty for the first one.
+        cursor: the cursor of the last page; empty for the first one.
         offset: entities that the first page leaves out, before any attribute restricts it.
     """
 
@@ -72,8 +72,8 @@ class EntityPage:
     """A page.
 
     Attributes:
-        rows: of the entities.
-        cursor: for the next page; empty on the last one.
+        rows: the rows of the entities.
+        cursor: the cursor for the next page; empty on the last one.
         total: the number of entities, if no attribute restricts it; else None.
     """
 
@@ -92,7 +92,7 @@ async def make_page(
     """Make a page of a type whose names nobody keeps in order.
 
     Args:
-        clock: for the turns.
+        clock: the clock for the turns.
         index: names of entities of the virtual host, each with a function for its row, which raises
             `KeyError` once it is gone; None if the rows themselves are listed.
         rows: lists the rows of a type without an index.
@@ -154,7 +154,7 @@ async def make_named_page(
     """Make a page of a type whose names are kept in order.
 
     Args:
-        clock: for the turns.
+        clock: the clock for the turns.
         entities: the names.
         shown: completes a row.
         query: what is asked for.

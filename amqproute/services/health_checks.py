@@ -68,7 +68,7 @@ class CheckRule:
     """A row of the table.
 
     Attributes:
-        name: of the check.
+        name: the name of the check.
         asks: the question, without a question mark.
         cure: what to do if it is not ok.
         code: the related row of `health_rules.RULES`; empty for none.
@@ -247,7 +247,7 @@ class CheckResult:
     """The result of a check.
 
     Attributes:
-        name: of the check.
+        name: the name of the check.
         state: the outcome.
         words: the finding.
         subjects: what it was found at, at most `MOST_SUBJECTS`.

@@ -61,7 +61,7 @@ class VerdictRule:
 
     Attributes:
         code: stable, for programs.
-        severity: of the situation.
+        severity: the severity of the situation.
         meaning: for the documentation.
         command: shows details; ``{subject}`` stands for the verdict's subject.
         setting: the setting with its limit; empty without one.
@@ -202,7 +202,7 @@ class HealthVerdict:
     """One problem.
 
     Attributes:
-        code: of its rule.
+        code: the code of its rule.
         subject: a node, next hop, mark or holder.
         words: the problem as text, to be read after the subject.
         weight: the larger, the worse, among verdicts of one code.
@@ -290,7 +290,7 @@ class DestinationFacts:
         domain: that the DNS is asked about.
         depth: messages held for it.
         oldest: the age of the oldest of them; None without one.
-        state: of `relay.destination.DestinationState`, or ``held``.
+        state: the state of `relay.destination.DestinationState`, or ``held``.
         held: why it is held; empty if it is not.
         failures: attempts that failed in a row.
         error: code and words of the last one.
@@ -315,7 +315,7 @@ class ContractFacts:
     """A user or peer with a contract.
 
     Attributes:
-        holder: of the contract.
+        holder: the holder of the contract.
         limiter: the setting that holds it back now; empty if none does.
     """
 
@@ -325,15 +325,15 @@ class ContractFacts:
 
 @dataclass(frozen=True, slots=True)
 class RecentFacts:
-    """What happened in the last hour.
+    """Events of the last hour.
 
     Attributes:
         event: ``rejected``, ``dead-lettered`` or ``refused``.
         place: the node, next hop or holder.
-        kind: of the event.
+        kind: the kind of the event.
         condition: the condition behind it.
         count: how often.
-        is_leaving: it happened on the way to another broker, not on a node here.
+        is_leaving: whether it happened on the way to another broker, not on a node here.
     """
 
     event: str
@@ -353,7 +353,7 @@ class BrokerFacts:
         clock: problem of the clock; empty if none.
         certificate: problem of our certificate; empty if none.
         certificates: names and seconds left of the certificates we show.
-        contracts: those that limit somebody now.
+        contracts: the contracts that limit somebody now.
         recent: events of the last hour.
         draining: progress of a drain; empty if there is none.
     """

@@ -56,7 +56,7 @@ def within_host(request: ManagementRequest, host: str) -> ManagementRequest:
     """Return a request with the names that it means within the broker.
 
     Args:
-        request: with names as clients of the virtual host write them.
+        request: the request with names as clients of the virtual host write them.
         host: its label.
 
     Raises:

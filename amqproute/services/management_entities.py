@@ -25,7 +25,7 @@ class EntityDeclaration:
         name: the value of ``entityType``.
         shows: description for the page, a noun phrase.
         plural: the part of its path in the HTTP API.
-        attributes: of its rows; there may be others, where `is_open`.
+        attributes: the attributes of its rows; there may be others, where `is_open`.
         options: that a CREATE takes.
         changeable: names of the options that an UPDATE takes.
         delete_options: that a DELETE takes.

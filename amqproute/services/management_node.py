@@ -237,8 +237,8 @@ class EntityType:
         """Return a page of rows, and the total number.
 
         Args:
-            offset: of the first row.
-            count: of rows.
+            offset: the offset of the first row.
+            count: the count of rows.
             host: the label of a virtual host, to leave out others; None for all.
         """
         index = self.index_for(host)
@@ -391,7 +391,7 @@ class ManagementService:
         """Have lists of an entity type that attributes restrict make fewer rows.
 
         Args:
-            name: of the type.
+            name: the name of the type.
             rows: returns the rows that may fit wanted attributes; None if it cannot restrict them.
         """
         self._narrowed[name] = rows

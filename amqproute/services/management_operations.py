@@ -47,7 +47,7 @@ class OperationDeclaration:
         parameters: that the body takes. None: they are those of the entity type.
         answers: attributes of the answer; there may be others. None: those of the entity type.
         refusals: statuses of refusals beside 400 and 403.
-        method: of HTTP.
+        method: the method of HTTP.
         path: in the HTTP API, below ``/api/v1``; ``{name}`` is the subject. Empty: that of the
             entity type.
         subject_path: its place with a subject, if `path` is that without one.

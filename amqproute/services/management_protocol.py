@@ -56,7 +56,7 @@ class ManagementRequest:
     """A request, taken apart.
 
     Attributes:
-        operation: in upper case.
+        operation: the operation in upper case.
         properties: the application-properties.
         body: the map of the amqp-value body; empty for any other body.
         principal: the requester.
@@ -126,7 +126,7 @@ class ReplyAddress:
 
     Attributes:
         target: the node.
-        address: as in the request.
+        address: the address as in the request.
         correlation: the correlation-id of the reply.
     """
 

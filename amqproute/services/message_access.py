@@ -60,7 +60,7 @@ class MessagePublisher:
     """Publishes messages.
 
     Args:
-        broker: for the commit.
+        broker: the broker for the commit.
         target: returns the node of an address for somebody who wants to send to it; raises
             `Unresolved` if a domain has to be asked about first.
         admit: asks about it.

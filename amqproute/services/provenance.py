@@ -70,7 +70,7 @@ class ProvenanceMarks:
         return_to: the requested return address.
         fault: the refusal of a client that sends it; None if there is none.
         path_fault: the refusal of an unknown demand on the path; None if there is none.
-        is_of_brokers: it has annotations that only brokers make.
+        is_of_brokers: whether it has annotations that only brokers make.
     """
 
     origin: object = ABSENT

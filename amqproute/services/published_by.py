@@ -25,7 +25,7 @@ def written_by(annotations: Mapping[Symbol, object]) -> dict[str, object]:
     """Return how a client of 0-9 or 0-9-1 published a message; empty for any other message.
 
     Args:
-        annotations: of the message.
+        annotations: the annotations of the message.
     """
     if KEPT_CONTENT not in annotations:
         return {}

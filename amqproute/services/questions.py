@@ -206,7 +206,7 @@ def failed_reply(refused: CommandRefused, place: int, failed: int, count: int) -
 
     Args:
         refused: the reason.
-        place: of that command, as text for its sender.
+        place: the place of that command, as text for its sender.
         failed: of that command, counted from 0.
         count: the number of commands.
     """

@@ -489,7 +489,7 @@ class RelayMessages(Generic[DestinationOf]):
             page: its page.
             entry: the message.
             held: the holds on its queue.
-            batch: for the move.
+            batch: the batch for the move.
         """
         to = entry.message.to
         if not to:

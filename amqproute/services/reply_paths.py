@@ -65,7 +65,7 @@ class ReplyAlias:
         origin: the link whose messages it was made for; None after a restart.
         is_dynamic: the node is a dynamic one, and the alias lives as long as it.
         gone_at: time of the link's end, by the clock; None while it is attached.
-        is_noted: it is in the store.
+        is_noted: whether it is in the store.
     """
 
     node: str
@@ -85,7 +85,7 @@ class ReplyPaths:
 
     Args:
         broker: the local nodes.
-        clock: for their expiry.
+        clock: the clock for their expiry.
         domain: returns the domain that leads here; empty without one: then there are no aliases.
         allows: (principal, verb, node) to bool: the access rules.
         new_token: returns an unguessable text.

@@ -307,7 +307,7 @@ class Reporter:
 
         Args:
             node: its node.
-            entry: as far as it is known; its message has a return address.
+            entry: the entry as far as it is known; its message has a return address.
             batch: commits the report.
 
         Returns:
@@ -440,7 +440,7 @@ def failure_facts(
         reason: why the entry left its queue.
         error: the error. Its info is used only if this broker made the error: a rejecting consumer
             may write anything there.
-        row: of the next hop; None on a local queue.
+        row: the row of the next hop; None on a local queue.
     """
     info = (error.info or {}) if error is not None and row is not None else {}
     facts: dict[str, object] = {"code": _code_of(reason, error, row, info)}

@@ -54,7 +54,7 @@ class PartnerRules:
 
     Attributes:
         relay_for: those that a principal may relay to (T-31).
-        origins: those that a peer may hand over messages from, besides the names it proves.
+        origins: the origins that a peer may hand over messages from, besides the names it proves.
     """
 
     relay_for: Callable[[Principal], Sequence[str]] = _none

@@ -78,7 +78,7 @@ class ValueDeclaration:
         most: of a number.
         longest: characters of a text, entries of a list.
         shortest: characters of a text.
-        choices: of a text; any without.
+        choices: the choices of a text; any without.
     """
 
     name: str
@@ -94,7 +94,7 @@ class ValueDeclaration:
 
     @property
     def words(self) -> str:
-        """What values there are, as text."""
+        """The possible values, as text."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         if self.type in (ValueType.NUMBER, ValueType.FRACTION) and self.least is not None:

@@ -120,8 +120,8 @@ class Watermarks:
     Args:
         broker: owner of the gate; its queues are named.
         store: the `IStore`.
-        clock: for repeated checks.
-        directory: of the store, for texts.
+        clock: the clock for repeated checks.
+        directory: the directory of the store, for texts.
         terms: see `DiskTerms`.
         memory: its use by messages.
 

@@ -39,11 +39,11 @@ class CollectorTerms:
 
     Attributes:
         endpoint: URL with the path.
-        headers: of each request; may be secret.
+        headers: the headers of each request; may be secret.
         trust: PEM file of the authorities for its certificate; None for those of the machine.
         certificate: PEM file with the chain to show; None for none.
         private_key: PEM file with its key.
-        timeout_seconds: for one export.
+        timeout_seconds: the seconds for one export.
     """
 
     endpoint: str

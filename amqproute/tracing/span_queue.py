@@ -33,7 +33,7 @@ class SpanFacts:
         context: trace, own id (as `TraceContext.parent_id`: that of those below) and flags.
         parent_id: 16 hexadecimal digits; None for the first span of a trace.
         is_parent_remote: the parent is of another process.
-        kind: of OpenTelemetry.
+        kind: the kind of OpenTelemetry.
         start_us: microseconds since the epoch.
         end_us: likewise.
         attributes: by the semantic conventions, and our own.

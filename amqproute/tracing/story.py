@@ -55,7 +55,7 @@ class Story:
         has_parent: the message came with a context.
         began_us: time of the first record, microseconds since the epoch.
         last_us: time of the last one.
-        records: in order.
+        records: the records, in order.
         entries: ids that have not ended.
         seen: the number of entries so far.
         links: spans of other traces that it is made from.

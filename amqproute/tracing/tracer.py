@@ -72,12 +72,12 @@ class Tracer:
         stories: gathers its records.
         ids: names spans.
         queue: takes the spans.
-        terms: of sampling; a reload replaces them.
+        terms: the terms of sampling; a reload replaces them.
         now_us: the wall clock, microseconds since the epoch.
 
     Attributes:
         figures: counters.
-        terms: as given.
+        terms: the terms, as given.
     """
 
     log = Logger()

@@ -75,10 +75,10 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What `check` finds without the network.
+    """Findings of `check` without the network.
 
     Attributes:
-        path: of the configuration file.
+        path: the path of the configuration file.
         config: it; None if it cannot be read.
         problems: a daemon would not start, or not work as configured.
         warnings: advice.

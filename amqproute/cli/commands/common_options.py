@@ -46,7 +46,7 @@ class AccessOptions:
     """The options for the connection to the daemon.
 
     Attributes:
-        url: as given, or None for the local daemon's socket.
+        url: the url, as given, or None for the local daemon's socket.
         config: the configuration file as given, or None.
         trust: the trust file as given, or None.
         vhost: the virtual host to open; None for ``/``.

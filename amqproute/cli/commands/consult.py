@@ -35,7 +35,7 @@ class Consulted:
 
     Attributes:
         words: the result, for the operator.
-        routes: those made at runtime.
+        routes: the routes made at runtime.
         node: the local node of an address, made at runtime or configured; empty if there is none,
             or no daemon.
     """
@@ -53,7 +53,7 @@ async def consult(reactor: IReactor, config: Path | None, address: str) -> Consu
     """Ask for the routes made at runtime, and flush the cached DNS answers about an address.
 
     Args:
-        reactor: for the connection.
+        reactor: the reactor for the connection.
         config: the configuration file; None for the default one.
         address: a domain of another broker, or an address there.
     """
@@ -71,7 +71,7 @@ async def consult_about_exchange(reactor: IReactor, config: Path | None, name: s
     """Ask for an exchange.
 
     Args:
-        reactor: for the connection.
+        reactor: the reactor for the connection.
         config: the configuration file; None for the default one.
         name: of it within the broker.
     """
@@ -97,7 +97,7 @@ async def consult_about_node(reactor: IReactor, config: Path | None, name: str) 
     """Ask for a local node.
 
     Args:
-        reactor: for the connection.
+        reactor: the reactor for the connection.
         config: the configuration file; None for the default one.
         name: of it within the broker.
     """

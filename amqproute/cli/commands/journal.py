@@ -286,7 +286,7 @@ def _fate(story: Sequence[JournalRecord], streams: Mapping[str, str]) -> str:
     """Describe in one line where the message is now.
 
     Args:
-        story: of the message.
+        story: the story of the message.
         streams: by journal, of the present store.
     """
     ends = {_key(each): each for each in story if each.kind in reader.GOES and each.entry}

@@ -94,7 +94,7 @@ def optional(path: Path, asked_for: Path | None, otherwise: str) -> Config | Non
     """Read a configuration that a command can do without; None, with a warning, if it is wrong.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         asked_for: the value of ``--config``; None if it was not given.
         otherwise: the consequence of its absence, for the warning.
 

@@ -175,7 +175,7 @@ def go_through(
         operation: an operation that answers with a ``cursor`` for the next part.
         attributes: the selection of messages.
         on_answer: called with the attributes of each answer; False to stop.
-        name: of a queue, for operations that take one.
+        name: the name of a queue, for operations that take one.
 
     Raises:
         ClientError: it refuses, or does not answer.
@@ -224,7 +224,7 @@ async def query(client: Client, entity_type: str, vhost: str | None = None) -> l
 
     Args:
         client: connected.
-        entity_type: of the entities.
+        entity_type: the type of the entities.
         vhost: the only virtual host whose entities are wanted; None for all.
 
     Raises:

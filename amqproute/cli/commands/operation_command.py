@@ -56,7 +56,7 @@ class OperationCommand:
     Attributes:
         operation: its name.
         kind: the entity type of the request.
-        help: of the command; its first sentence is the summary.
+        help: the help of the command; its first sentence is the summary.
         done: the line for a terminal.
         subject: the argument's name in the help.
         vhost: what ``--vhost`` does: ``names`` of nodes, subject and arguments, are placed by it;

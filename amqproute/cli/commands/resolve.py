@@ -132,9 +132,9 @@ async def _look_up(
     """Look the domain up.
 
     Args:
-        reactor: for the queries.
+        reactor: the reactor for the queries.
         config: its rules apply.
-        domain: to look up.
+        domain: the domain to look up.
         is_named: returns whether a route made at runtime names a domain.
         is_own: the domain is ours, and is looked up as peers do.
     """
@@ -275,11 +275,11 @@ class ExplainedAddress:
     """The daemon's decision about an address.
 
     Attributes:
-        address: as given.
+        address: the address, as given.
         code: ``ok``, or the code of the obstacle.
         words: the code as text.
         steps: the steps of the decision, in order.
-        facts: for programs.
+        facts: the facts for programs.
     """
 
     address: str
@@ -351,7 +351,7 @@ async def _explain(
     """Explain by a configuration.
 
     Args:
-        reactor: for the daemon and the DNS.
+        reactor: the reactor for the daemon and the DNS.
         config: the configuration.
         text: the address.
         file: the path of the configuration; None for the default one.

@@ -29,7 +29,7 @@ def notice_of_no_credit(reactor: IReactorTime, client: Client, sender: Sender) -
     """Print on stderr, once, that messages wait for credit, and the reason if known.
 
     Args:
-        reactor: for timers.
+        reactor: the reactor for timers.
         client: the connection.
         sender: the link.
     """

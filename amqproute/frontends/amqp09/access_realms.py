@@ -60,7 +60,7 @@ class Ticket(NamedTuple):
     """A ticket in force.
 
     Attributes:
-        channel: to which it was given.
+        channel: the channel to which it was given.
         realm: the name of the realm.
         uses: what it is good for.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all connections of AMQP 0-9 and 0-9-1 of a daemon share, beside what all connections do."""
+"""Context shared by all connections of AMQP 0-9 and 0-9-1 of a daemon."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["Amqp09Context"]
 
 @dataclass(slots=True)
 class Amqp09Context:
-    """What all connections of AMQP 0-9 and 0-9-1 share.
+    """Context shared by all connections of AMQP 0-9 and 0-9-1.
 
     Attributes:
         common: what all connections share, whatever their protocol.
         queues: the queues that clients declare.
         new_name: makes the name of a queue that is declared without one; nobody can guess it.
         realms: what clients of 0-9 can have tickets for.
-        serial_numbers: of connections, since the start of the daemon.
+        serial_numbers: the numbers of connections, since the start of the daemon.
         exclusive_consumers: those who have their queue to themselves, by its name within the broker
             (09-BASIC-25).
-        routes: of publishes, as they were decided before.
+        routes: the routes of publishes, as they were decided before.
     """
 
     common: FrontendContext

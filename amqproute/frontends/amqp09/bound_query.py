@@ -35,7 +35,7 @@ def bound_answer(
     """Answer a query.
 
     Args:
-        query: from the client.
+        query: the query from the client.
         graph: the exchanges and bindings of its virtual host.
         queues: the names of the queues there.
     """

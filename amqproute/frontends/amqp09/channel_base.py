@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the methods of every class need of a channel."""
+"""Interface of a channel to the methods of every class."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ChannelHost(Protocol):
 
     @property
     def content_output(self) -> LargeContentOutput:
-        """What the connection sends of large contents."""
+        """The connection's output of large contents."""
 
     @property
     def file_window(self) -> PrefetchWindow:
@@ -68,7 +68,7 @@ class ChannelHost(Protocol):
 
     @property
     def tickets(self) -> ConnectionTickets:
-        """What access.request has given to channels of the connection (0-9)."""
+        """Tickets given by access.request to channels of the connection (0-9)."""
 
     @property
     def version(self) -> ProtocolVersion:
@@ -94,7 +94,7 @@ class ChannelBase:
     Args:
         connection: its connection.
         host: the same, as the host of channels.
-        channel: of the engine.
+        channel: the channel of the engine.
 
     Attributes:
         virtual_host: that the connection has opened; empty for ``/``.
@@ -129,7 +129,7 @@ class ChannelBase:
 
     @property
     def owner(self) -> str:
-        """Who declares on it, as access rules write it."""
+        """The declaring party, as access rules write it."""
         return str(self.connection.principal)
 
     def require(self, verb: Verb, node: str) -> None:
@@ -145,7 +145,7 @@ class ChannelBase:
         """Check the ticket that a method names, which is not 0.
 
         Args:
-            number: of the ticket.
+            number: the number of the ticket.
             uses: of which it has to be good for one.
             node: the resource, as access rules name it.
             method: which closes the connection if the ticket is another channel's (09-ACC-13).

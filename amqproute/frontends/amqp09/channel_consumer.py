@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who receives on a channel: consumers, and basic.get."""
+"""Receivers of a channel: consumers, and basic.get."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class HeldDelivery(NamedTuple):
     Attributes:
         consumer: by which it was delivered.
         entry: what was delivered.
-        octets: of the body.
+        octets: the octets of the body.
     """
 
     consumer: ChannelConsumer
@@ -70,7 +70,7 @@ class ChannelConsumer(ConsumingEndpoint):
     Args:
         owner: its channel.
         source: the queue.
-        name: of the queue, as the client wrote it.
+        name: the name of the queue, as the client wrote it.
         tag: the consumer tag.
         no_ack: what is delivered counts as acknowledged (09-DOM-09).
         windows: bounds of what may be unacknowledged.
@@ -143,12 +143,12 @@ class ChannelConsumer(ConsumingEndpoint):
 
     @property
     def prefetch(self) -> int:
-        """How many messages may be unacknowledged; 0 for no bound."""
+        """Most unacknowledged messages; 0 for no bound."""
         return min((each.count for each in self._windows if each.count), default=0)
 
     @property
     def unacknowledged(self) -> int:
-        """How many messages its client has not acknowledged."""
+        """Number of unacknowledged messages."""
         return len(self._held)
 
     def class_facts(self) -> dict[str, object]:
@@ -220,7 +220,7 @@ class ChannelConsumer(ConsumingEndpoint):
         filter has its price (`amqproute.broker.consumer_cursor`).
 
         Args:
-            origin: of messages that it does not want (no-local); None for none.
+            origin: the origin of messages that it does not want (no-local); None for none.
         """
         if not self._owner.is_0_9:
             return None if origin is None else lambda entry: entry.origin != origin
@@ -490,7 +490,7 @@ class ChannelConsumer(ConsumingEndpoint):
 
         Args:
             entry: the message.
-            tag: of its delivery.
+            tag: the tag of its delivery.
             outcome: what becomes of it, unless it cannot be read.
             why: a failure if it cannot be read.
         """
@@ -592,7 +592,7 @@ class QueueGetter(ChannelConsumer):
     """Takes one message for basic.get, and goes.
 
     Attributes:
-        is_momentary: it does not count as a consumer of an auto-delete queue.
+        is_momentary: whether it does not count as a consumer of an auto-delete queue.
     """
 
     __slots__ = ("_request",)

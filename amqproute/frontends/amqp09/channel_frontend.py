@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client does on one channel: its events in order, each when the one before it is done."""
+"""Events of one channel in order, each handled when the one before it is done."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ChannelFrontend(TransactionMethods):
     Args:
         connection: its connection.
         host: the same, as the host of channels.
-        channel: of the engine.
+        channel: the channel of the engine.
 
     Attributes:
         publisher: what the client publishes by; None until it does.

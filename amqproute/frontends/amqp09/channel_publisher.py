@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client publishes on a channel: through exchanges to queues, and to other organizations.
+"""Publishes of a channel: through exchanges to queues, and to other organizations.
 
 There is no credit in 0-9. What a client may still send is counted all the same, and where nothing
 is left the connection is not read: so a slow disk, a contract and a full disk slow a publisher down
@@ -75,7 +75,7 @@ class PublishedContent:
         large: takes the body of a very large one; None for any other, and when it is refused.
         rest: the body of a very large one, when it is on the disk.
         settled: nobody waits for a confirm, or for the answer that its class has instead.
-        is_transacted: it came behind tx.select or dtx.select.
+        is_transacted: whether it came behind tx.select or dtx.select.
 
     Args:
         publish: as it came.
@@ -118,11 +118,11 @@ EXCHANGES: Final = _Exchanges()
 
 @implementer(ITarget)
 class RoutedTarget:
-    """Where one message goes, as a target for a transaction.
+    """Destination of one message, as a target for a transaction.
 
     Args:
-        publisher: whose message it is.
-        exchange: to which it was published.
+        publisher: the publisher whose message it is.
+        exchange: the exchange to which it was published.
         targets: queues and ways.
     """
 
@@ -338,8 +338,8 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         """Put successive messages on one queue that are alike but for their bodies.
 
         Args:
-            deliveries: those of a run.
-            place: of the first.
+            deliveries: the deliveries of a run.
+            place: the place of the first.
             batch: the run's.
 
         Returns:
@@ -470,7 +470,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         """Check the exchange of a publish, and the right to it; False if its ticket is wrong.
 
         Args:
-            method: of the publish.
+            method: the method of the publish.
             named: the method that the client has sent.
 
         Raises:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the classes that only 0-9 has are for a channel: one object each, made when first used.
+"""Classes of 0-9 alone on a channel: one object each, made when first used.
 
 `ChannelFrontend` keeps access, exchange, queue, basic, confirm and tx, which nearly every channel
 uses, and knows of the others what `ClassMethods` says.

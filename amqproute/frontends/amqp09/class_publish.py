@@ -16,7 +16,7 @@ from amqproute.wire.amqp09.replies import ReplyCode
 __all__ = ["ClassPublish", "PublishListener", "answer_classes"]
 
 LOST: Final = AmqpError("the message store failed", condition=conditions.INTERNAL_ERROR)
-"""What is told of a publish that was not refused and is not kept."""
+"""Answer for a publish that was neither refused nor kept."""
 
 
 class PublishListener(Protocol):
@@ -52,7 +52,7 @@ class ClassPublish(Publish):
 
     Attributes:
         is_awaited: the client waits for an answer: without one it will publish again.
-        is_posted: it was taken in a transaction, whose end its listener is told.
+        is_posted: whether it was taken in a transaction, whose end its listener is told.
         error: why it was refused; None if it was not.
     """
 
@@ -83,7 +83,7 @@ def answer_classes(publishes: Iterable[Publish], is_taken: bool) -> None:
     """Tell the classes what has become of their publishes.
 
     Args:
-        publishes: in order; those of class basic have nobody to be told.
+        publishes: the publishes, in order; those of class basic have nobody to be told.
         is_taken: whether they were taken.
     """
     of_classes = [each for each in publishes if isinstance(each, ClassPublish)]

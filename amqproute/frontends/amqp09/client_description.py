@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client of AMQP 0-9-1 says of itself in connection.start-ok, for operators.
+"""A client's description of itself in connection.start-ok, for operators.
 
 It is a stranger's text: only texts count, each is cut at `LONGEST` characters, and what cannot be
 printed is escaped.

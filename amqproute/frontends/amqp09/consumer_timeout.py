@@ -22,7 +22,7 @@ from amqproute.broker.alarm import Alarm
 __all__ = ["ConsumerTimeout"]
 
 LOOKS: Final = 8
-"""How often a delivery is looked at before its time is over."""
+"""Checks of a delivery before its time is over."""
 LONGEST_PAUSE: Final = 60.0
 """Seconds between two looks, at most."""
 
@@ -51,7 +51,7 @@ class ConsumerTimeout:
     """Watches what is unacknowledged on one channel.
 
     Args:
-        clock: for its timer.
+        clock: the clock for its timer.
         unacknowledged: deliveries of the channel, or what will be delivered.
         seconds_of: returns how long a delivery may be unacknowledged; 0 for ever.
         overdue: called, at most once in a look, with the bound of a delivery whose time is over.

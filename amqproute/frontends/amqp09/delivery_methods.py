@@ -75,11 +75,11 @@ OUTCOMES: Final[dict[AckReceived, Outcome]] = {
     AckReceived.REJECTED: Rejection(),
     AckReceived.REQUEUED: FAILED,
 }
-"""What a client's word means for the message (09-M-09)."""
+"""Outcome of each method of a client (09-M-09)."""
 
 
 class DeliveryMethods(TopologyMethods):
-    """What a client receives on a channel.
+    """Deliveries to a client on a channel.
 
     Attributes:
         consumers: by consumer tag.
@@ -222,7 +222,7 @@ class DeliveryMethods(TopologyMethods):
         """Have a new consumer served.
 
         Args:
-            consumer: of a queue that `consumer_source` has returned.
+            consumer: the consumer of a queue that `consumer_source` has returned.
             method: that asks for it.
             answer: what the client is told before the first delivery; or tells it.
         """

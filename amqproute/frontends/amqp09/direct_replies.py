@@ -29,7 +29,7 @@ class DirectReplyConsumer(ChannelConsumer):
 
     Args:
         owner: the channel.
-        queue: of the reply address.
+        queue: the queue of the reply address.
         name: that address.
         tag: the consumer tag.
     """
@@ -59,8 +59,8 @@ def address_replies(
     """Write the reply address of a channel into requests that name the pseudo-queue.
 
     Args:
-        publishes: in order; what is in them may be shared with others.
-        address: of the channel; None if it has none.
+        publishes: the publishes, in order; what is in them may be shared with others.
+        address: the address of the channel; None if it has none.
 
     Returns:
         Those that can be put, and why the next one cannot be.

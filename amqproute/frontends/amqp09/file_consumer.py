@@ -43,10 +43,10 @@ class OutgoingFile:
         content: the message in the form for the client.
         property_octets: its properties, as those of class file.
         identifier: under which it is staged.
-        layout: of a very large body; None for any other.
+        layout: the layout of a very large body; None for any other.
         redelivered: it was attempted before.
         offset: octets that the client has.
-        is_dropped: it is not delivered any more.
+        is_dropped: whether it is not delivered any more.
     """
 
     __slots__ = (
@@ -94,7 +94,7 @@ class FileConsumer(ChannelConsumer):
     Args:
         owner: its channel.
         source: the queue.
-        name: of the queue, as the client wrote it.
+        name: the name of the queue, as the client wrote it.
         tag: the consumer tag.
         no_ack: what is delivered counts as acknowledged.
         windows: bounds of what may be unacknowledged.

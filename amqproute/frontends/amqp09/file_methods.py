@@ -84,7 +84,7 @@ class _IncomingFile:
         content: where they are.
         staged: the content of the last stage, for its properties; None before it.
         is_complete: all octets are here.
-        publishes: those that wait for that.
+        publishes: the publishes that wait for that.
         uses: publishes that are under way.
         is_published: one of them was taken.
         is_posted: one of them was taken in a transaction.
@@ -155,7 +155,7 @@ class FileMethods(ClassMethods):
     """See `ClassMethods`.
 
     Attributes:
-        window: of the channel.
+        window: the window of the channel.
     """
 
     content_class = ContentClass.FILE

@@ -50,7 +50,7 @@ from amqproute.wire.sasl_mechanisms import (
 __all__ = ["Frontend09"]
 
 _NEW_SECRET = object()
-"""What a connection is throttled for while a new secret is verified."""
+"""Reason for throttling a connection while a new secret is verified."""
 NO_PLAIN_WORDS = (
     ". Most clients of AMQP 0-9-1 log in with PLAIN: a listener for them has it in `mechanisms` "
     "and `tls: implicit`; see `amqproute check`"
@@ -64,9 +64,9 @@ class Frontend09(ClientConnection):
     """One accepted connection.
 
     Args:
-        engine: in the server role.
+        engine: the engine in the server role.
         context: what all connections of these versions share.
-        authenticator: of the listener that it came in by.
+        authenticator: the authenticator of the listener that it came in by.
         facts: what the transport proves.
     """
 

@@ -48,7 +48,7 @@ class LargeContent:
     Args:
         channel: on which.
         body: the `IBody` of the message.
-        layout: of the body.
+        layout: the layout of the body.
         ended: called once: with None when all of it is written, with a failure when the rest cannot
             be read, and with False when the channel has gone before.
         skipped: octets at the beginning of the body that the peer has.
@@ -98,7 +98,7 @@ class LargeContent:
 
 
 class LargeContentOutput:
-    """What one connection sends of large contents.
+    """Output of large contents on one connection.
 
     Args:
         owner: the connection.

@@ -69,8 +69,8 @@ class LogInExchange:
     """One exchange with one client.
 
     Args:
-        authenticator: of the listener.
-        facts: of the transport.
+        authenticator: the authenticator of the listener.
+        facts: the facts of the transport.
         mechanism: the client's choice, one of those offered.
         decided: called with each outcome of `respond`; at once, or when a password has been
             verified.

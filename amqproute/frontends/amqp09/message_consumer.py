@@ -53,7 +53,7 @@ class MessageChannel(Protocol):
 
     @property
     def outgoing(self) -> OutgoingReference | None:
-        """What is being sent by reference; None for nothing."""
+        """Message being sent by reference; None for none."""
 
     def expect(self, tag: int) -> None:
         """A transfer was sent that the client has to answer."""
@@ -80,7 +80,7 @@ class MessageConsumer(Consumer09):
     Args:
         owner: its channel.
         source: the queue.
-        name: of the queue, as the client wrote it.
+        name: the name of the queue, as the client wrote it.
         tag: the destination.
         no_ack: what is delivered counts as accepted.
         windows: bounds of what may be unanswered.
@@ -222,7 +222,7 @@ class MessageGetter(MessageConsumer):
     Args:
         owner: its channel.
         source: the queue.
-        name: of the queue, as the client wrote it.
+        name: the name of the queue, as the client wrote it.
         destination: the client's, for the transfer.
         no_ack: what is delivered counts as accepted.
         methods: the class on the channel.

@@ -81,9 +81,9 @@ class _Reference:
     Attributes:
         name: the client's.
         content: its octets.
-        is_saved: it has a checkpoint.
+        is_saved: whether it has a checkpoint.
         unwritten: answers to appends whose octets are not written.
-        transfers: those that refer to it, with their answers.
+        transfers: the transfers that refer to it, with their answers.
         uses: of them, those that are being published.
         is_refused: one of them was refused.
         is_posted: one of them was taken in a transaction.
@@ -115,7 +115,7 @@ class _Asked(NamedTuple):
     """A request of ours.
 
     Attributes:
-        tag: of the delivery that it is; 0 for none.
+        tag: the tag of the delivery that it is; 0 for none.
         answered: called with the answer.
     """
 
@@ -136,7 +136,7 @@ class MessageMethods(ClassMethods):
     """See `ClassMethods`.
 
     Attributes:
-        window: of the channel.
+        window: the window of the channel.
         outgoing: what is being sent by reference; None for nothing.
     """
 
@@ -298,7 +298,7 @@ class MessageMethods(ClassMethods):
 
         Args:
             consumer: whose it is.
-            source: of the body.
+            source: the source of the body.
             transfer: sends the transfer.
             ended: see `OutgoingReference`.
         """

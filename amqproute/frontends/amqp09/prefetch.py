@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much may be sent ahead of acknowledgements (basic.qos)."""
+"""Window of deliveries sent ahead of acknowledgements (basic.qos)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PrefetchWindow:
 
     @property
     def room(self) -> int:
-        """How many messages more may be asked for."""
+        """Number of further messages that may be requested."""
         room = max(0, self.count - self.held) if self.count else UNBOUNDED
         if not self.size:
             return room

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What publishes share: where they go, and how their messages begin.
+"""Plans shared by alike publishes: their queues, and the first octets of their messages.
 
 Most clients publish with few keys and equal properties, so the sections before the body are made
 once. What may change at any time is still looked at with each message: the sender's rights, and
@@ -73,10 +73,10 @@ class PublishPlan:
 
 
 class KnownRoute:
-    """Where publishes to an exchange go with one key and equal properties.
+    """Destination of publishes to an exchange with one key and equal properties.
 
     Attributes:
-        edition: of the exchanges at that time.
+        edition: the edition of the exchanges at that time.
         outcome: the queues.
         pattern: the messages, before they are admitted.
     """

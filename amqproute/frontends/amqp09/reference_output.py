@@ -53,7 +53,7 @@ class ReferenceChannel(Protocol):
 
 
 class BodySource(Protocol):
-    """Where the octets of an outgoing body come from.
+    """Source of the octets of an outgoing body.
 
     Attributes:
         left: octets that were not asked for.
@@ -100,8 +100,8 @@ class StoredBodySource:
     """The body within the sections of a very large message.
 
     Args:
-        reader: of the rest of the message.
-        layout: of the body.
+        reader: the reader of the rest of the message.
+        layout: the layout of the body.
     """
 
     def __init__(self, reader: IBodyReader, layout: BodyLayout) -> None:
@@ -138,8 +138,8 @@ class OutgoingReference:
 
     Args:
         methods: the class on the channel.
-        name: of the reference.
-        source: of the body.
+        name: the name of the reference.
+        source: the source of the body.
         transfer: sends the transfer, when the body is there.
         ended: called once: with None when all is sent, with a failure when the body cannot be read,
             with the client's `MessageReject` when it does not want it, and with False when the

@@ -87,7 +87,7 @@ class LargePublishFeed:
     """Hands one staged content to a publisher, part by part.
 
     Args:
-        channel: whose publisher takes the parts.
+        channel: the channel whose publisher takes the parts.
         publish: what is published; its size is that of the content.
         content: is read.
     """

@@ -34,7 +34,7 @@ class StreamConsumer(ChannelConsumer):
     Args:
         owner: its channel.
         source: the queue.
-        name: of the queue, as the client wrote it.
+        name: the name of the queue, as the client wrote it.
         tag: the consumer tag.
         streams: the windows of the channel and of the connection.
     """

@@ -37,7 +37,7 @@ class StreamMethods(ClassMethods):
     """See `ClassMethods`.
 
     Attributes:
-        window: of the channel.
+        window: the window of the channel.
         lost: publishes that were refused.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of streams is sent ahead of their client, and how fast (stream.qos).
+"""Window and rate of streams that are sent ahead of their client (stream.qos).
 
 Nobody acknowledges a stream, so what the client has consumed is reckoned: octets of bodies at the
 rate that it has asked for. With a rate and no window, one message at a time is ahead. Without a

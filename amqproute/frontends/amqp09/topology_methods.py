@@ -87,11 +87,11 @@ _NEEDED: Final[Mapping[type[AmqpMethod], RealmUse]] = {
     MessageConsume: RealmUse.READ,  # 09-X-102
     MessageGet: RealmUse.READ,  # 09-X-102
 }
-"""What a ticket has to be good for. Publishes are checked where they are routed (09-X-63)."""
+"""Rights a ticket must have. Publishes are checked where they are routed (09-X-63)."""
 
 
 class TopologyMethods(ChannelBase):
-    """What a client declares, binds and deletes on a channel."""
+    """Declarations, bindings and deletions of a channel."""
 
     def topology_handlers(self) -> dict[type[AmqpMethod], Callable[..., None]]:
         """Return what acts on each method."""
@@ -120,7 +120,7 @@ class TopologyMethods(ChannelBase):
 
         Args:
             method: that asks for it.
-            kind: of the method.
+            kind: the kind of the method.
             change: makes it.
             answer: makes the answer out of its result; of None where there was nothing to do.
         """

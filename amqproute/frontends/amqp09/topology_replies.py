@@ -19,7 +19,7 @@ Kind = TopologyFaultKind
 
 
 class TopologyMethod(enum.Enum):
-    """What was asked for, as far as it decides an answer."""
+    """Parts of the request that decide the answer."""
 
     DELETE = "delete"
     UNBIND = "unbind"
@@ -83,7 +83,7 @@ def topology_reply(
 
     Args:
         kind: what is wrong.
-        version: of the connection.
+        version: the version of the connection.
         method: what was asked for: in 0-9-1 what is gone already is deleted and unbound with
             success.
 

@@ -275,7 +275,7 @@ def decode_properties(
     """Decode the property flags and values of a content header (09-W-20, 09-W-21).
 
     Args:
-        class_id: of the content.
+        class_id: the id of the content.
         octets: flags and values, after the body size.
         tables: cached ones, by their octets; short ones are added.
 

@@ -107,7 +107,7 @@ class Channel:
     """A channel of a connection.
 
     Attributes:
-        number: in the frames.
+        number: the number in the frames.
         state: its state.
         context: the user's.
         unacknowledged: deliveries without an acknowledgement; contexts are the user's.
@@ -325,7 +325,7 @@ class Channel:
         """Return the queue for a method: the one last declared if its name is empty.
 
         Args:
-            name: as received.
+            name: the name as received.
             method: the method.
 
         Returns:

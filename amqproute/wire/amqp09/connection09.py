@@ -146,12 +146,12 @@ class Connection09(Handshake):
     Attributes:
         settings: its settings.
         version: the version in use; a server knows it after the header.
-        peer_properties: of the peer's start or start-ok.
+        peer_properties: the properties of the peer's start or start-ok.
         channel_max: the highest channel, as agreed.
         frame_max: octets of the largest frame, as agreed.
         heartbeat: seconds, as agreed; 0 for none.
         consumer_channels: the channel of each consumer, where tags are unique per connection.
-        partial_octets: of unfinished contents that are not passed on in parts.
+        partial_octets: the octets of unfinished contents that are not passed on in parts.
         frames_in: frames received.
         contents_in: complete contents received.
     """
@@ -303,7 +303,7 @@ class Connection09(Handshake):
         """Pass on an unfinished content now, in parts, as if it had more than ``part_from`` octets.
 
         Args:
-            channel: of `unfinished`.
+            channel: the channel of `unfinished`.
             now: the time.
         """
         self._begin(now)
@@ -571,7 +571,7 @@ class Connection09(Handshake):
             data: the input.
             start: where that one begins.
             pos: where it ends.
-            end: of the input.
+            end: the end of the input.
 
         Returns:
             The end of the last one.

@@ -67,7 +67,7 @@ class FrameOutput:
         """Take octets that together are complete frames, each piece smaller than `ALONE`.
 
         Args:
-            pieces: in order.
+            pieces: the pieces, in order.
             frames: their number.
         """
         self._small += pieces
@@ -111,11 +111,11 @@ class FrameOutput:
 
         Args:
             channel: the channel's number.
-            payload: of the method frame.
-            class_id: of the content.
+            payload: the payload of the method frame.
+            class_id: the id of the content.
             property_octets: flags and values.
             size: octets of the whole body.
-            parts: of the body, all of it or its beginning.
+            parts: the parts of the body, all of it or its beginning.
 
         Raises:
             FrameTooLargeError: method or header are larger than a frame.

@@ -36,9 +36,9 @@ class MechanismChosen:
 
     Attributes:
         mechanism: one of those offered.
-        response: for the mechanism, unchanged; for AMQPLAIN see `amqplain`.
+        response: the response for the mechanism, unchanged; for AMQPLAIN see `amqplain`.
         locale: the client's choice; one that was not offered counts as the first.
-        client_properties: of the client.
+        client_properties: the properties of the client.
     """
 
     mechanism: str
@@ -169,7 +169,7 @@ class ContentPartReceived:
 
     Attributes:
         channel: its channel.
-        content: with method and properties; ``size`` is that of the whole body.
+        content: the content with method and properties; ``size`` is that of the whole body.
         parts: octets of the body, in order.
         is_last: whether the content is complete.
     """
@@ -211,7 +211,7 @@ class DeliveriesSettled:
         channel: their channel.
         settlement: the answer.
         tags: their delivery tags, for `DeliveryTags.restore` after a rollback.
-        contexts: those passed to `Channel.deliver`.
+        contexts: the contexts passed to `Channel.deliver`.
     """
 
     channel: Channel
@@ -227,8 +227,8 @@ class PublishesSettled:
     Attributes:
         channel: their channel.
         confirmed: ack, or nack.
-        numbers: of the publishes.
-        contexts: those passed to `Channel.publish`.
+        numbers: the numbers of the publishes.
+        contexts: the contexts passed to `Channel.publish`.
     """
 
     channel: Channel
@@ -253,7 +253,7 @@ class ChannelEnded:
         channel: the channel.
         code: the reply code; 0 if the connection has ended with it.
         text: the reason as text.
-        class_id: of the method that caused it, 0 for none.
+        class_id: the id of the method that caused it, 0 for none.
         method_id: the same.
         violation: the rule broken by the peer, for which the engine has closed the channel.
         answer_due: whether the peer closed: call `Channel.close_ok` when everything has ended.
@@ -284,7 +284,7 @@ class ConnectionEnded:
     Attributes:
         code: the reply code of the close; 0 without one.
         text: the reason as text, for the log.
-        class_id: of the method that caused it, 0 for none.
+        class_id: the id of the method that caused it, 0 for none.
         method_id: the same.
         violation: the rule broken by the peer.
         clean: whether it was closed with the peer's consent; False should be logged (09-CONN-35).

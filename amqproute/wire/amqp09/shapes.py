@@ -42,7 +42,7 @@ class MethodTraits(NamedTuple):
 
     Attributes:
         name: class and method, such as ``queue.declare-ok``.
-        class_id: of its class.
+        class_id: the id of its class.
         method_id: within its class.
         layout: its fields in wire order, by their names in Python.
         replies: the codes of its replies.
@@ -88,7 +88,7 @@ class ContentProperties:
     Properties from the wire may be shared by several contents: they must not be changed.
 
     Attributes:
-        class_id: of the class of content.
+        class_id: the id of the class of content.
         layout: the properties in the order of their flags.
     """
 
