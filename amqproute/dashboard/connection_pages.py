@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ConnectionList:
-    """What the list of connections shows.
+    """Contents of the list of connections.
 
     Attributes:
         connections: rows.
@@ -177,7 +177,7 @@ def channels_page(facts: ChannelList) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """What the page of one connection shows: its row, and those of its links and channels."""
+    """Contents of the page of one connection: its row, and those of its links and channels."""
 
     row: Row
     links: Sequence[Row]

@@ -71,7 +71,7 @@ NAVIGATION: Final[Sequence[tuple[str, str, str]]] = (
 
 @dataclass(frozen=True, slots=True)
 class PageFrame:
-    """What surrounds a page.
+    """Frame of a page.
 
     Attributes:
         user: who has logged in; empty before the log-in.
@@ -79,7 +79,7 @@ class PageFrame:
         broker: the name of the broker.
         here: address of the page, to come back to.
         live: address of its changes; empty without.
-        time: of the page, UTC.
+        time: the time of the page, UTC.
         rows: HTML of all rows of a table, by the key of its block, where it has been made already.
     """
 

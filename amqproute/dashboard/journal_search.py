@@ -46,7 +46,7 @@ def last_records(
     Args:
         directory: the journal.
         count: the maximum number.
-        kind: of the records; empty for all.
+        kind: the kind of the records; empty for all.
         node: a part of the node's name.
     """
     found: list[JournalRecord] = []
@@ -82,7 +82,7 @@ class JournalSearch:
 
     Args:
         directory: the journal.
-        clock: for what is remembered.
+        clock: the clock for what is remembered.
         in_thread: runs a function in a thread.
     """
 

@@ -38,7 +38,7 @@ def line_chart(
     """Make a chart.
 
     Args:
-        key: of the block.
+        key: the key of the block.
         title: above it.
         times_ms: when the values were taken, ascending.
         lines: label and values of each line; None where there is none.

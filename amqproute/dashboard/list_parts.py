@@ -14,9 +14,9 @@ def part_addresses(page: str, is_first: bool, cursor: str, **query: str) -> tupl
     """Return the addresses of the first and of the next part of a list.
 
     Args:
-        page: as for `address`.
+        page: the page as for `address`.
         is_first: whether the part that is shown is the first; its address is empty then.
-        cursor: of the next part; empty on the last, whose next address is empty.
+        cursor: the cursor of the next part; empty on the last, whose next address is empty.
         query: the parameters that restrict the list.
     """
     first = "" if is_first else address(page, **query)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has changed on a page since a moment ago, as elements to be replaced.
+"""Changes of a page since a moment ago, as elements to be replaced.
 
 The unit is a row of a table or of a log: rows that are new or different are sent, and the order of
 all, by their ids, if rows have come, gone or moved. Blocks without rows are sent whole; if blocks
@@ -45,7 +45,7 @@ class LiveChange:
     """A change.
 
     Attributes:
-        time: of the page, as text.
+        time: the time of the page, as text.
         elements: HTML by the ids of the elements that it replaces, or of new rows.
         orders: ids of rows in their order, by the ids of blocks whose rows have come, gone or
             moved; a row that is not among them is gone.
@@ -72,7 +72,7 @@ class LivePage:
 
     Args:
         renderer: makes the HTML.
-        frame: of the page.
+        frame: the frame of the page.
         page: as the browser got it; None if that is not known: then the first change has all.
     """
 

@@ -26,7 +26,7 @@ __all__ = ["Management", "ManagementDoor"]
 
 
 class Management(Protocol):
-    """What carries requests out: `amqproute.services.management_node.ManagementService`."""
+    """Executor of requests: `amqproute.services.management_node.ManagementService`."""
 
     def perform(self, request: ManagementRequest) -> Deferred[ManagementReply]:
         """Carry out a request."""

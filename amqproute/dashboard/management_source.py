@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where pages get their rows, and actions their answers: management, with a user's rights."""
+"""Source of rows for pages and of answers for actions: management, with a user's rights."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class RowPage:
     """A part of the entities of a type.
 
     Attributes:
-        rows: in the order of their names.
+        rows: the rows in the order of their names.
         total: the number of those that match; None if it is not known.
-        cursor: with which the next part is asked for; empty at the end.
+        cursor: the cursor with which the next part is asked for; empty at the end.
         refused: why there are none; empty if they could be read.
     """
 
@@ -38,7 +38,7 @@ class Answer:
     """The answer to an operation.
 
     Attributes:
-        status: as in HTTP.
+        status: the status as in HTTP.
         words: the result, or why it was refused.
         facts: its attributes.
     """
@@ -78,7 +78,7 @@ class ManagementSource(Protocol):
 
         Args:
             kind: the entity type.
-            cursor: of the part before; empty for the first.
+            cursor: the cursor of the part before; empty for the first.
             contains: restricts them to names with this in them.
             host: restricts them to a virtual host.
             wanted: restricts them to those with these attributes, as text.

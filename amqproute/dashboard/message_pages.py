@@ -53,7 +53,7 @@ _RECORD_STATES: Final[Mapping[str, PageState]] = {
 
 @dataclass(frozen=True, slots=True)
 class MessageFacts:
-    """What the page of one message shows.
+    """Contents of the page of one message.
 
     Attributes:
         id: the broker's own number.
@@ -184,7 +184,7 @@ def life(story: Sequence[JournalRecord] | None, refused: str = "") -> LogLines:
 
 @dataclass(frozen=True, slots=True)
 class TraceFacts:
-    """What the search for a message shows.
+    """Contents of the search for a message.
 
     Attributes:
         wanted: what was searched; empty before the search.

@@ -100,10 +100,10 @@ def holds_page(holds: RowPage, is_first: bool = True) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class JournalFacts:
-    """What the page of the journal shows.
+    """Contents of the page of the journal.
 
     Attributes:
-        row: of the journal; None if none is kept.
+        row: the row of the journal; None if none is kept.
         records: the last ones; None if they are not for this user.
         refused: why there are none.
         kind: the filter by kind; empty for all.
@@ -197,7 +197,7 @@ class LogLine:
     Attributes:
         at_ms: the wall clock.
         level: its name.
-        namespace: of the component.
+        namespace: the namespace of the component.
         text: the line.
     """
 
@@ -250,7 +250,7 @@ def log_page(
 
 @dataclass(frozen=True, slots=True)
 class UserFacts:
-    """What the page of users shows.
+    """Contents of the page of users.
 
     Attributes:
         users: rows: ``name``, ``source``.
@@ -360,14 +360,14 @@ def _of(row: Row, key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BrokerPageFacts:
-    """What the page of this broker shows, as rows.
+    """Contents of the page of this broker, as rows.
 
     Attributes:
         certificate: our own.
         clock: by which messages age.
-        listeners: for AMQP.
+        listeners: the listeners for AMQP.
         probes: recently refused connections.
-        branches: of distributed transactions.
+        branches: the branches of distributed transactions.
         checks: results of the named health checks: ``name``, ``state``, ``description``, ``cure``.
         settings: of the configuration, that differ from the defaults: ``name``, ``value``,
             ``source``; None if they are not for this user.

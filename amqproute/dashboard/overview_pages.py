@@ -43,7 +43,7 @@ _STATES: Final[Mapping[str, PageState]] = {"critical": "bad", "warning": "doubtf
 
 @dataclass(frozen=True, slots=True)
 class OverviewFacts:
-    """What the overview shows.
+    """Contents of the overview.
 
     Attributes:
         broker: attributes of the broker: ``name``, ``version``, ``domains``, ``up-ms``.

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 PATH: Final = f"{BASE}/act"
-"""Where actions are posted."""
+"""Path to which actions are posted."""
 LONGEST_VALUE: Final = 1024
 MOST_IDS: Final = 1000
 
@@ -54,16 +54,16 @@ class PageAction:
     """An action.
 
     Attributes:
-        label: of the button that carries it out.
+        label: the label of the button that carries it out.
         does: what it does, for the confirmation.
-        operation: of management.
+        operation: the operation of management.
         kind: the entity type; empty if the operation has none.
         name: the parameter that is the name of the entity; empty if there is none.
         fields: what the operator fills in.
         body: names of the parameters that go into the body.
         has_dry_run: whether the operation can say what it would do.
         is_grave: whether messages or connections are lost.
-        section: of the navigation.
+        section: the section of the navigation.
         fixed: attributes of the body that the operator does not choose.
     """
 
@@ -270,10 +270,10 @@ def confirmation_page(
     """Make the page that shows what would happen, and asks.
 
     Args:
-        key: of the action.
-        action: to be confirmed.
+        key: the key of the action.
+        action: the action to be confirmed.
         values: its parameters.
-        answer: of the dry run; None for an action without one.
+        answer: the answer of the dry run; None for an action without one.
         back: address of the page where it began.
     """
     blocks: list[Block] = [Note("does", action.does)]

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 PageState = Literal["", "good", "doubtful", "bad", "dim"]
-"""What a value means for the operator. It is never shown by color alone."""
+"""Meaning of a value for the operator. It is never shown by color alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class AgeBars:
     """Numbers of messages by class of age, youngest first.
 
     Attributes:
-        counts: of each class.
-        labels: of each class.
+        counts: the counts of each class.
+        labels: the labels of each class.
     """
 
     counts: Sequence[int]
@@ -76,7 +76,7 @@ class ActionButton:
     """Leads to the confirmation of an action.
 
     Attributes:
-        label: of the button.
+        label: the label of the button.
         action: the name of the action, from `page_actions`.
         values: its parameters.
     """
@@ -136,13 +136,13 @@ class FormField:
     """A field of a form.
 
     Attributes:
-        name: of the parameter.
+        name: the name of the parameter.
         label: before it.
         value: at first.
-        kind: of the input.
+        kind: the kind of the input.
         hint: an example or an explanation.
         is_required: whether it must be filled in.
-        choices: of a selection: value and label.
+        choices: the choices of a selection: value and label.
     """
 
     name: str
@@ -168,7 +168,7 @@ class Table:
     """A table.
 
     Attributes:
-        key: of the block.
+        key: the key of the block.
         title: above it.
         columns: the columns.
         rows: the rows of this page of it.
@@ -209,7 +209,7 @@ class Figure:
 
     Attributes:
         label: what it is.
-        value: with its unit.
+        value: the value with its unit.
         remark: below it.
         state: what it means.
         href: where it leads.
@@ -245,10 +245,10 @@ class Problem:
     Attributes:
         state: how bad it is.
         subject: what it is about.
-        words: to be read after the subject.
+        words: the words to be read after the subject.
         href: where to look next; empty for nowhere.
-        command: for the terminal; empty without one.
-        code: of the verdict.
+        command: the command for the terminal; empty without one.
+        code: the code of the verdict.
         more: how many more of the kind there are.
     """
 
@@ -263,7 +263,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """What is wrong, the worst first; an empty list says that all is well."""
+    """Findings, the worst first; an empty list says that all is well."""
 
     template: ClassVar[str] = "problems"
     key: str
@@ -288,7 +288,7 @@ class LineSeries:
     """One line of a chart.
 
     Attributes:
-        label: of the line.
+        label: the label of the line.
         points: coordinates for an SVG polyline, one text for each unbroken part.
         latest: the last value, as text.
     """
@@ -303,7 +303,7 @@ class LineChart:
     """A chart over time, with its coordinates calculated.
 
     Attributes:
-        key: of the block.
+        key: the key of the block.
         title: above it.
         series: the lines.
         top: the value at the upper edge, as text.
@@ -327,13 +327,13 @@ class MapPeer:
     Attributes:
         name: its domain, or the key of the next hop.
         href: its page.
-        state: of the link to it.
+        state: the state of the link to it.
         out: the link to it, in a word or two.
         into: the links from it.
         waiting: messages that wait for it, as text.
-        x: of the left edge of its box.
-        y: of the upper edge.
-        path: of the line between the two boxes, for SVG.
+        x: the left edge of its box.
+        y: the upper edge.
+        path: the path of the line between the two boxes, for SVG.
     """
 
     name: str
@@ -405,10 +405,10 @@ class FormPanel:
     """A form that is posted.
 
     Attributes:
-        key: of the block.
+        key: the key of the block.
         title: above it.
         path: where it is posted to.
-        fields: to be filled in.
+        fields: the fields to be filled in.
         submit: label of the button.
         hidden: further parameters.
         cancel: address of the way back; empty without one.
@@ -437,11 +437,11 @@ class Page:
 
     Attributes:
         title: its heading.
-        blocks: from the top down.
+        blocks: the blocks from the top down.
         section: the entry of the navigation that it belongs to.
         subtitle: below the heading.
         parent: the page above it: label and address; None at the top.
-        status: of the HTTP response.
+        status: the status of the HTTP response.
         is_live: whether it makes sense to follow it.
         alarms: the verdicts about the broker; None if they are not for this user.
     """

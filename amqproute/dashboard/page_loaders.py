@@ -75,11 +75,11 @@ MOST_HOSTS: Final = 200
 
 
 class MissingPage(Exception):
-    """What the page is about does not exist, or the user may not see it."""
+    """The subject of the page does not exist, or the user has no right to see it."""
 
 
 class BrokerView(Protocol):
-    """What pages show beside rows of management."""
+    """Contents of pages beside rows of management."""
 
     @property
     def history(self) -> TrafficHistory:

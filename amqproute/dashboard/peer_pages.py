@@ -83,7 +83,7 @@ _SHORT: Final = {"waiting": "failing", "held": "held"}
 
 @dataclass(frozen=True, slots=True)
 class PeerList:
-    """What the list of organizations shows.
+    """Contents of the list of organizations.
 
     Attributes:
         ours: our domain.
@@ -237,10 +237,10 @@ def _table(facts: PeerList, rows: Sequence[Row]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class PeerFacts:
-    """What the page of one next hop shows.
+    """Contents of the page of one next hop.
 
     Attributes:
-        row: of the next hop.
+        row: the row of the next hop.
         decisions: about its domain: where it may be reached, and what has to be proved.
         connections: from it.
         probes: recently refused connections of it, and probes by it.

@@ -58,7 +58,7 @@ def _minutes(minutes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueueList:
-    """What the list of queues shows.
+    """Contents of the list of queues.
 
     Attributes:
         queues: rows.
@@ -132,14 +132,14 @@ def queues_page(facts: QueueList) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """What the page of one queue shows.
+    """Contents of the page of one queue.
 
     Attributes:
-        row: of the queue.
+        row: the row of the queue.
         shape: its ages; None without.
         messages: rows of messages.
         refused: why there are none; empty if they could be read.
-        cursor: of the next part of the messages; empty at the end.
+        cursor: the cursor of the next part of the messages; empty at the end.
         where: the selector.
         is_first: whether it is the first part.
     """

@@ -53,7 +53,7 @@ class ReportFile:
     """A page.
 
     Attributes:
-        name: of the file.
+        name: the name of the file.
         octets: its size.
         written_ms: when it was written, ms since the epoch.
     """
@@ -90,7 +90,7 @@ class ReportList:
     Attributes:
         warehouse: its directory.
         files: the newest days first.
-        headlines: of the newest one.
+        headlines: the headlines of the newest one.
         trouble: why they cannot be read; empty if they can.
     """
 

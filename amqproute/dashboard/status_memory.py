@@ -63,7 +63,7 @@ class RememberingSource:
 
     Args:
         source: management.
-        memory: of answers to STATUS.
+        memory: the memory of answers to STATUS.
     """
 
     def __init__(self, source: ManagementSource, memory: StatusMemory) -> None:

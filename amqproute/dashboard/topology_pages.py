@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ExchangeList:
-    """What the list of exchanges shows.
+    """Contents of the list of exchanges.
 
     Attributes:
         exchanges: rows.
@@ -224,10 +224,10 @@ def _between_nodes(page: RowPage) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeFacts:
-    """What the page of one exchange shows.
+    """Contents of the page of one exchange.
 
     Attributes:
-        row: of the exchange.
+        row: the row of the exchange.
         bindings: from it, the first ones.
         into: to it, the first ones.
     """

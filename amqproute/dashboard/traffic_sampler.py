@@ -36,7 +36,7 @@ class TrafficSampler:
         now_ms: the wall clock.
 
     Attributes:
-        history: of the last minutes.
+        history: the history of the last minutes.
     """
 
     def __init__(self, clock: IReactorTime, broker: Broker, now_ms: Callable[[], int]) -> None:

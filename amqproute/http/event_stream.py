@@ -30,7 +30,7 @@ class EventStream:
     """A stream of events.
 
     Args:
-        clock: for comments.
+        clock: the clock for comments.
         write: passes octets to the transport.
         end: ends the answer.
     """
@@ -51,7 +51,7 @@ class EventStream:
 
         Args:
             event: the type; no line breaks.
-            data: of the event; each of its lines is a field.
+            data: the data of the event; each of its lines is a field.
             event_id: which the client repeats when it connects again; empty without one.
         """
         lines = [f"id: {event_id}"] if event_id else []

@@ -48,8 +48,8 @@ class HttpLimits:
     """Bounds on a connection.
 
     Attributes:
-        header_bytes: of a request: its first line and headers.
-        body_bytes: of a request.
+        header_bytes: octets of a request's first line and headers, at most.
+        body_bytes: octets of a request's body, at most.
         request_seconds: time to send a request.
         answer_seconds: time to answer one.
         idle_seconds: time between requests.
@@ -63,7 +63,7 @@ class HttpLimits:
 
 
 class WebSite(Protocol):
-    """What answers requests: `site.HttpSite`."""
+    """Handler of requests: `site.HttpSite`."""
 
     def answer(self, request: HttpRequest) -> Deferred[HttpResponse]:
         """Answer a request; never fails."""
@@ -77,7 +77,7 @@ class HttpChannel(http.HTTPChannel):
 
     Args:
         site: answers the requests.
-        clock: for deadlines.
+        clock: the clock for deadlines.
         limits: bounds.
         lost: called when the connection is gone.
         facts_of: returns what a transport shows of its client.

@@ -46,11 +46,11 @@ class HttpTls:
 
 @dataclass(frozen=True, slots=True)
 class HttpTerms:
-    """How many connections are admitted.
+    """Bounds on admitted connections.
 
     Attributes:
         connections: open at one time.
-        per_address: of an IPv4 address, or of the /64 of an IPv6 address.
+        per_address: those of an IPv4 address, or of the /64 of an IPv6 address.
     """
 
     connections: int = 1000
@@ -69,13 +69,13 @@ class HttpListener(ListeningService):
         description: see `amqproute.net.listening_sockets`.
         site: answers the requests.
         tls: None without TLS.
-        terms: of admission.
-        limits: of each connection.
+        terms: the terms of admission.
+        limits: the limits of each connection.
         environ: names the sockets that systemd passes.
 
     Attributes:
-        description: of the endpoint.
-        connections: those open now.
+        description: the description of the endpoint.
+        connections: the connections open now.
         refused: the number of connections that got no place.
 
     Raises:

@@ -41,7 +41,7 @@ EVENTS: Final = "text/event-stream"
 
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
-    """What a connection shows of its client.
+    """Facts of a connection about its client.
 
     Attributes:
         address: the IP address; empty on a unix socket.
@@ -68,12 +68,12 @@ class HttpRequest:
     """A request.
 
     Attributes:
-        method: as sent; methods are told apart by case (RFC 9110 §9.1).
-        path: as sent, without the query.
+        method: the method as sent; methods are told apart by case (RFC 9110 §9.1).
+        path: the path as sent, without the query.
         segments: the path's parts, decoded; a part may contain a slash.
         query: the values of each parameter of the query.
         headers: by their names in lower case; repeated ones are joined by commas.
-        body: of the request.
+        body: the body of the request.
         client: what the connection shows.
         requester: who asks; None before the log-in, and where none is needed.
         parameters: parts of the path that the resource's pattern names.
@@ -91,7 +91,7 @@ class HttpRequest:
 
     @property
     def who(self) -> Requester:
-        """Who asks, at a resource that requires a log-in."""
+        """The party behind the request, at a resource that requires a log-in."""
         assert self.requester is not None
         return self.requester
 
@@ -193,7 +193,7 @@ class HttpResponse:
     Attributes:
         status: of it.
         body: of it; empty with `stream`.
-        content_type: of the body; empty without one.
+        content_type: the type of the body; empty without one.
         headers: further headers.
         stream: called with the stream of events that is the body, once the headers are written.
             It returns what is called at the stream's end, whoever ends it.
@@ -242,11 +242,11 @@ class HttpProblem(Exception):
     """A request that is refused, or has failed (RFC 9457).
 
     Attributes:
-        status: of the answer.
+        status: the status of the answer.
         detail: the reason, and the remedy.
         field: the part of the request that is wrong; empty if no single one is.
         facts: further members of the problem.
-        headers: of the answer.
+        headers: the headers of the answer.
     """
 
     def __init__(

@@ -50,10 +50,10 @@ class _Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Which records a stream has.
+    """Selection of the records of a stream.
 
     Attributes:
-        kind: of the record; empty for all.
+        kind: the kind of the record; empty for all.
         node: the name of the node; empty for all.
         entry: the id of the message; None for all.
     """
@@ -76,9 +76,9 @@ class JournalFeed:
     """Reads the journal for all streams.
 
     Attributes:
-        reactor: of the streams.
-        directory: of the journal.
-        streams: those open, each with its filter.
+        reactor: the reactor of the streams.
+        directory: the directory of the journal.
+        streams: the streams open, each with its filter.
     """
 
     reactor: IReactorThreads

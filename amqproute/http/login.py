@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks: the log-in of a request.
+"""The log-in of a request.
 
 The first of these decides, and if it is wrong, the request is refused:
 
@@ -67,7 +67,7 @@ class HttpLogIn:
     Args:
         passwords: verifies passwords.
         tokens: the access tokens.
-        sessions: of browsers.
+        sessions: the sessions of browsers.
     """
 
     def __init__(

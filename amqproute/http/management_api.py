@@ -86,7 +86,7 @@ with the request, the name of the operation and its subject."""
 
 
 class IManagement(Protocol):
-    """What carries requests out: `amqproute.services.management_node.ManagementService`."""
+    """Executor of requests: `amqproute.services.management_node.ManagementService`."""
 
     def perform(self, request: ManagementRequest) -> Deferred[ManagementReply]:
         """Carry out a request."""

@@ -102,7 +102,7 @@ class ListenerPlace:
     """A port that is open.
 
     Attributes:
-        protocol: in RabbitMQ's words: ``amqp``, ``amqp/ssl``, ``http`` or ``https``.
+        protocol: the protocol in RabbitMQ's words: ``amqp``, ``amqp/ssl``, ``http`` or ``https``.
         address: the IP address.
         port: the number.
     """

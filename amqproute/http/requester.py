@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks, and what the log-in restricts him to."""
+"""The party behind a request, with the restrictions of its log-in."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LogInKind = Literal["basic", "certificate", "token", "session", "socket"]
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who asks.
+    """The party behind a request.
 
     Attributes:
-        principal: whose rights count.
+        principal: the principal whose rights count.
         kind: how he has logged in.
         scope: what the log-in is good for, within these rights.
         session: the id of the session; empty without one.

@@ -70,7 +70,7 @@ _TRANSPORT_SECURITY: Final = ("Strict-Transport-Security", "max-age=31536000")
 
 
 class HttpAccess(Enum):
-    """What log-in a resource requires."""
+    """Log-in that a resource requires."""
 
     OPEN = "open"
     """None, and none is looked at."""
@@ -85,7 +85,7 @@ class HttpResource:
     """A resource.
 
     Attributes:
-        pattern: of its paths; see the module.
+        pattern: the pattern of its paths; see the module.
         handlers: by method. HEAD is answered by that of GET, OPTIONS by the site.
         access: the required log-in.
         takes: media types of bodies.
@@ -112,7 +112,7 @@ class SiteTerms:
     """Bounds on what is asked for.
 
     Attributes:
-        requests_per_second: of one address, and of one user.
+        requests_per_second: the highest rate of one address, and of one user.
         event_streams: open at one time; one user has half of them at most.
     """
 
@@ -207,7 +207,7 @@ class HttpSite:
         with a part ``.`` or ``..`` is never passed on. The handler chooses the form of the answer.
 
         Args:
-            path: as in ``/metrics`` or ``/static/``.
+            path: the path as in ``/metrics`` or ``/static/``.
             handler: answers the requests.
             access: the required log-in.
             methods: that the handler takes.
