@@ -197,7 +197,7 @@ class PolicyDefinitionSettings(Settings):
     message_ttl: int | None = Field(
         default=None,
         ge=0,
-        le=0xFFFFFFFF,
+        le=3650 * 24 * 3600 * 1000,
         description="Queues: the longest time a message stays, in milliseconds.",
     )
     expires: int | None = Field(

@@ -176,8 +176,9 @@ class SchemaTests(SynchronousTestCase):
 
     def test_same_values(self) -> None:
         """Both refuse the same."""
-        samples = (-2, -1, 0, 1, 0xFFFFFFFF, 1 << 32, "x", "x" * 255, "é" * 128, "drop-head",
-                   "reject-publish-dlx", "lazy", "at-least-once", True)  # fmt: skip
+        samples = (-2, -1, 0, 1, 0xFFFFFFFF, 1 << 32, 315360000001, "x", "x" * 255,
+                   "é" * 128, "drop-head", "reject-publish-dlx", "lazy", "at-least-once",
+                   True)  # fmt: skip
         for key in sorted(QUEUE_POLICY_KEYS | EXCHANGE_POLICY_KEYS):
             for value in samples:
                 try:
