@@ -24,6 +24,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,8 @@ def main() -> None:
     for command in told["commands"]:
         done = CliRunner().invoke(amqproute, ["pipeline", *command])
         said = {"code": done.exit_code, "output": done.stdout, "errors": done.stderr}
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            traceback.print_exception(done.exception)
         print(json.dumps(said), flush=True)
     night.check()
 
