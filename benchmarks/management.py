@@ -45,6 +45,8 @@ from urllib.parse import quote, urlencode
 import pika
 
 from amqproute.auth.users import add_user
+from amqproute.tools.daemon_pair import free_ports
+from benchmarks.http_daemon import start_daemon
 
 USER, PASSWORD = "ann", "secret"
 QUEUE = "bystander"
@@ -328,22 +330,12 @@ PHASES["all"] = lambda others: [
 # -- the daemon ------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    """Return a port that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
-
-
 def start(directory: Path, amqp: int, web: int, queues: int) -> subprocess.Popen[bytes]:
     """Start a daemon with so many queues, and wait until it is ready."""
     users = directory / "users.yaml"
     add_user(users, USER, PASSWORD, iterations=4096)
     rights = ["manage", "publish", "consume", "browse"]
-    settings: dict[str, Any] = {
-        "container-id": "alpha.example",
-        "state-directory": str(directory / "state"),
-        "resolver": {"dnssec": "off", "nameservers": ["127.0.0.1:9"]},
+    settings: dict[str, object] = {
         "users": {"file": str(users)},
         "access": [{"allow": rights, "who": f"user:{USER}", "node": "*"}],
         "listen": [
@@ -362,27 +354,7 @@ def start(directory: Path, amqp: int, web: int, queues: int) -> subprocess.Popen
             "rabbitmq-metrics": True,
         },
     }
-    file = directory / "amqproute.yaml"
-    file.write_text(json.dumps(settings))
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "amqproute", "serve", "--config", str(file)],
-            stdout=log,
-            stderr=log,
-        )
-    for _ in range(600):
-        if process.poll() is not None:
-            break
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", web, timeout=60)
-            connection.request("GET", "/readyz")
-            if connection.getresponse().status == 200:
-                return process
-        except OSError:
-            pass
-        time.sleep(0.2)
-    process.kill()
-    raise SystemExit((directory / "log").read_text()[-2000:])
+    return start_daemon(directory, web, settings)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -448,7 +420,7 @@ HEAD = """\
 
 def measure(asked: argparse.Namespace, directory: Path) -> dict[str, Figures]:
     """Go through the phases, round by round."""
-    amqp, web = free_port(), free_port()
+    amqp, web = free_ports(2)
     process = start(directory, amqp, web, asked.queues)
     found = {name: Figures() for name in asked.phase or PHASES}
     try:

@@ -21,9 +21,7 @@ from __future__ import annotations
 import argparse
 import gc
 import http.client
-import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -32,7 +30,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from twisted.internet.task import Clock
 
@@ -50,8 +47,10 @@ from amqproute.metrics.node_metrics import NodeMetrics
 from amqproute.metrics.snapshot import MetricsScope, MetricsSnapshot
 from amqproute.outcomes import Acceptance
 from amqproute.store.memory import MemoryStore
+from amqproute.tools.daemon_pair import free_ports
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from amqproute.wire.amqp10 import sections, spec
+from benchmarks.http_daemon import start_daemon
 
 ORIGIN = Origin(ANONYMOUS_PRINCIPAL)
 ACCEPTED = Acceptance()
@@ -277,11 +276,7 @@ def value_of(text: bytes, name: str) -> float:
 
 def start(directory: Path, port: int, queues: int) -> subprocess.Popen[bytes]:
     """Start a daemon with so many queues."""
-    file = directory / "amqproute.yaml"
-    settings: dict[str, Any] = {
-        "container-id": "alpha.example",
-        "state-directory": str(directory / "state"),
-        "resolver": {"dnssec": "off", "nameservers": ["127.0.0.1:9"]},
+    settings: dict[str, object] = {
         "listen": [{"endpoint": f"unix:{directory / 's'}", "mechanisms": ["EXTERNAL"]}],
         "nodes": [{"name": f"queue-{number:05}"} for number in range(queues)],
         "management": {
@@ -289,27 +284,12 @@ def start(directory: Path, port: int, queues: int) -> subprocess.Popen[bytes]:
             "metrics-networks": ["127.0.0.1/32"],
         },
     }
-    file.write_text(json.dumps(settings))
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "amqproute", "serve", "--config", str(file)],
-            stdout=log,
-            stderr=log,
-        )
-    for _ in range(600):
-        try:
-            get(port, "/readyz")
-        except (OSError, SystemExit):
-            time.sleep(0.2)
-        else:
-            return process
-    raise SystemExit((directory / "log").read_text()[-2000:])
+    return start_daemon(directory, port, settings)
 
 
 def scrapes(runs: int, queues: int) -> list[str]:
     """Measure scrapes of a daemon with many queues; return the lines of a table."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     lines = [
         "| answer | median, ms | longest, ms | KiB | event loop stood still, ms "
         "| bystander p50, ms | bystander longest, ms |",

@@ -14,21 +14,20 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from html import unescape
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from amqproute.auth.users import add_user
 from amqproute.tools.daemon_pair import free_ports
+from benchmarks.http_daemon import start_daemon
 from benchmarks.metrics import Bystander
 from tests.integration.clients import Wire, message
 
@@ -64,10 +63,7 @@ class Daemon:
         users = directory / "users.yaml"
         add_user(users, "ann", "secret", iterations=4096)
         domains = [f"org-{number:04}.example" for number in range(peers)]
-        settings: dict[str, Any] = {
-            "container-id": "alpha.example",
-            "state-directory": str(directory / "state"),
-            "resolver": {"dnssec": "off", "nameservers": ["127.0.0.1:9"]},
+        settings: dict[str, object] = {
             "listen": [
                 {
                     "endpoint": f"tcp:{self.plain}:interface=127.0.0.1",
@@ -83,16 +79,7 @@ class Daemon:
             "relay": {"first-retry": 600, "last-retry": 3600},
             "management": {"http": f"tcp:{self.http}:interface=127.0.0.1"},
         }
-        file = directory / "amqproute.yaml"
-        file.write_text(json.dumps(settings))
-        self._log = directory / "log"
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "amqproute", "serve", "--config", str(file)],
-                stdout=log,
-                stderr=log,
-            )
-        self._wait()
+        self.process = start_daemon(directory, self.http, settings)
         with Wire(self.plain) as wire:
             for each in domains:
                 wire.publish(f"orders@{each}", [message(b"x", f"orders@{each}")])
@@ -100,23 +87,11 @@ class Daemon:
         form = urlencode({"user": "ann", "password": "secret"})
         self.cookie = self.ask("POST", "/ui/login", form).partition(";")[0]
 
-    def _wait(self) -> None:
-        for _ in range(600):
-            try:
-                self.ask("GET", "/readyz")
-            except (OSError, SystemExit):
-                if self.process.poll() is not None:
-                    break
-                time.sleep(0.2)
-            else:
-                return
-        raise SystemExit(self._log.read_text()[-2000:])
-
     def ask(self, method: str, target: str, body: str = "") -> str:
         """Return the page, or the cookie that is set."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=120)
         headers = {"Content-Type": "application/x-www-form-urlencoded"} if body else {}
-        if target != "/readyz" and self.cookie:
+        if self.cookie:
             headers["Cookie"] = self.cookie
         connection.request(method, target, body or None, headers)
         answer = connection.getresponse()
