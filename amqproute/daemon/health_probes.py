@@ -7,8 +7,8 @@ all nodes, and its result and the answers of name servers are used again for a w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
@@ -46,11 +46,13 @@ __all__ = [
     "UnknownCheck",
 ]
 
+Result = TypeVar("Result")
+
 HEALTH: Final = "HEALTH"
 SURVEY_SECONDS: Final = 2.0
 """Time for which the result of a survey is used."""
 REALMS_SECONDS: Final = 10.0
-"""How long the answer of outside realms is used."""
+"""Time for which the answer of outside realms is used."""
 DNS_SECONDS: Final = 10.0
 """Time for which the answer of name servers is used."""
 PATIENCE_SECONDS: Final = 5.0
@@ -122,6 +124,51 @@ class HealthSources(ReadinessSources, Protocol):
         """Whether a setting requires DNSSEC."""
 
 
+class SharedProbe(Generic[Result]):
+    """A question to somebody outside: asked once at a time, its answer used for a while.
+
+    Args:
+        clock: the reactor.
+        seconds: time for which an answer is used.
+        ask: asks.
+        unknown: the result until there is an answer.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        seconds: float,
+        ask: Callable[[], Awaitable[Result]],
+        unknown: Result,
+    ) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._ask = ask
+        self._last = unknown
+        self._until = 0.0
+        self._waiting: list[Deferred[None]] | None = None
+
+    async def result(self) -> Result:
+        """Return the last answer if it is recent; otherwise ask, or wait for who is asking."""
+        if self._clock.seconds() < self._until:
+            return self._last
+        waiting = self._waiting
+        if waiting is not None:
+            done: Deferred[None] = Deferred()
+            waiting.append(done)
+            await done
+            return self._last
+        self._waiting = waiting = []
+        try:
+            self._last = await self._ask()
+            self._until = self._clock.seconds() + self._seconds
+        finally:
+            self._waiting = None
+            for each in waiting:
+                each.callback(None)
+        return self._last
+
+
 class HealthProbes:
     """Runs health checks.
 
@@ -145,12 +192,8 @@ class HealthProbes:
         self._sources = sources
         self._surveyed: Mapping[str, object] = {}
         self._surveyed_until = 0.0
-        self._dns = DnsFacts()
-        self._dns_until = 0.0
-        self._asking: list[Deferred[None]] | None = None
-        self._realms: dict[str, str] = {}
-        self._realms_until = 0.0
-        self._probing: list[Deferred[None]] | None = None
+        self._dns = SharedProbe(clock, DNS_SECONDS, self._ask_dns, DnsFacts())
+        self._realms = SharedProbe[Mapping[str, str]](clock, REALMS_SECONDS, self._probe_realms, {})
 
     async def check(self, name: str = "", within: float | None = None) -> list[CheckResult]:
         """Run one check, or all of them.
@@ -174,7 +217,7 @@ class HealthProbes:
             surveyed = await self._take_survey()
         dns = DnsFacts()
         if wanted & _ASKS_DNS:
-            dns = await self._ask_dns()
+            dns = await self._dns.result()
         sources = self._sources
         verdicts, counts = surveyed.get("verdicts", ()), surveyed.get("counts", {})
         assert isinstance(verdicts, list | tuple)
@@ -187,7 +230,7 @@ class HealthProbes:
             sources.journal_facts(),
             sources.open_listeners(),
             dns,
-            await self._probe_realms() if "realms" in wanted else {},
+            await self._realms.result() if "realms" in wanted else {},
             sources.health_limits().certificate if within is None else within,
         )
 
@@ -199,56 +242,24 @@ class HealthProbes:
         return self._surveyed
 
     async def _probe_realms(self) -> Mapping[str, str]:
-        """Ask all outside realms at once, not more often than every `REALMS_SECONDS`."""
-        if self._clock.seconds() < self._realms_until:
-            return self._realms
-        waiting = self._probing
-        if waiting is not None:
-            done: Deferred[None] = Deferred()
-            waiting.append(done)
-            await done
-            return self._realms
-        self._probing = waiting = []
-        try:
-            probes = self._sources.realm_probes()
-            found = await gatherResults([probe() for probe in probes.values()])
-            self._realms = dict(zip(probes, found, strict=True))
-            self._realms_until = self._clock.seconds() + REALMS_SECONDS
-        finally:
-            self._probing = None
-            for each in waiting:
-                each.callback(None)
-        return self._realms
+        """Ask all outside realms at once."""
+        probes = self._sources.realm_probes()
+        found = await gatherResults([probe() for probe in probes.values()])
+        return dict(zip(probes, found, strict=True))
 
     async def _ask_dns(self) -> DnsFacts:
-        if self._clock.seconds() < self._dns_until:
-            return self._dns
-        waiting = self._asking
-        if waiting is not None:
-            done: Deferred[None] = Deferred()
-            waiting.append(done)
-            await done
-            return self._dns
-        self._asking = waiting = []
-        try:
-            trouble = await self._name_servers.servers_answer(
-                self._sources.own_domain, PATIENCE_SECONDS
-            )
-            found = DnssecCapability(False, trouble, is_certain=False)
-            if not trouble:
-                found = await self._name_servers.dnssec()
-            self._dns = DnsFacts(
-                trouble,
-                found.is_capable if found.is_certain else None,
-                found.words,
-                self._sources.requires_dnssec,
-            )
-            self._dns_until = self._clock.seconds() + DNS_SECONDS
-        finally:
-            self._asking = None
-            for each in waiting:
-                each.callback(None)
-        return self._dns
+        trouble = await self._name_servers.servers_answer(
+            self._sources.own_domain, PATIENCE_SECONDS
+        )
+        found = DnssecCapability(False, trouble, is_certain=False)
+        if not trouble:
+            found = await self._name_servers.dnssec()
+        return DnsFacts(
+            trouble,
+            found.is_capable if found.is_certain else None,
+            found.words,
+            self._sources.requires_dnssec,
+        )
 
     # -- $management -----------------------------------------------------------------------------
 

@@ -241,32 +241,31 @@ def examine_machine(config: Config) -> PreflightFindings:
 
 def _examine_secrets(config: Config, findings: PreflightFindings) -> None:
     """Check that nobody else can read what only the daemon may know about the collector."""
-    if not config.tracing.enabled:
-        return
-    for key in ("headers-file", "private-key"):
-        path = getattr(config.tracing, key.replace("-", "_"))
-        if path is None:
-            continue
-        try:
-            mode = path.stat().st_mode
-        except OSError:
-            continue  # reported by `examine_files`
-        if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
-            words = f"{path} can be read by every user of this machine: chmod o= {path}"
-            findings.exposures.append(problem_at(config, ("tracing", key), words))
+    if config.tracing.enabled:
+        _examine_secrecy(config, ("tracing", "headers-file"), config.tracing.headers_file, findings)
+        _examine_secrecy(config, ("tracing", "private-key"), config.tracing.private_key, findings)
+
+
+def _examine_secrecy(
+    config: Config, at: tuple[str, ...], path: Path | None, findings: PreflightFindings
+) -> bool:
+    """Check that the file of a setting cannot be read by everybody; return whether it exists."""
+    if path is None:
+        return False
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False  # reported by `examine_files`
+    if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
+        words = f"{path} can be read by every user of this machine: chmod o= {path}"
+        findings.exposures.append(problem_at(config, at, words))
+    return True
 
 
 def _examine_key(config: Config, findings: PreflightFindings) -> None:
     path = config.tls.private_key
-    if path is None:
+    if not _examine_secrecy(config, ("tls", "private-key"), path, findings):
         return
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return  # reported by `examine_files`
-    if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
-        words = f"{path} can be read by every user of this machine: chmod o= {path}"
-        findings.exposures.append(problem_at(config, ("tls", "private-key"), words))
     chain = config.tls.certificate
     if chain is None or chain == path:
         return
