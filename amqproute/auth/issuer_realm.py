@@ -7,7 +7,7 @@ the listed algorithms, names the issuer and one of the audiences, and is valid b
 others, with which access rules work: a scope ``orders.write`` is the group ``orders.write``.
 
 Why joserfc: it is maintained, typed, takes the time as an argument, and has algorithms off by
-default; PyJWT reads the clock itself. ``none`` and the symmetric algorithms cannot be listed here,
+default; PyJWT reads the clock itself. ``none`` and the symmetric algorithms cannot be configured,
 and so a public key can never be taken for a shared secret.
 """
 
@@ -36,24 +36,11 @@ from amqproute.auth.outside_realm import (
 from amqproute.jsontext import parse_json
 from amqproute.wire.sasl_mechanisms import OutsideIdentity
 
-__all__ = ["ALGORITHMS", "IssuerRealm", "IssuerTerms"]
+__all__ = ["IssuerRealm", "IssuerTerms"]
 
-ALGORITHMS: Final = (
-    "RS256",
-    "RS384",
-    "RS512",
-    "PS256",
-    "PS384",
-    "PS512",
-    "ES256",
-    "ES384",
-    "ES512",
-    "Ed25519",
-)
-"""Those that can be allowed (RFC 7518 §3, RFC 9864)."""
 MOST_REMEMBERED: Final = 2000
 REMEMBERED_SECONDS: Final = 60.0
-"""How long a verified token is not verified again: HTTP brings it with each request."""
+"""Time for which a verified token is not verified again: each HTTP request brings it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +50,14 @@ class IssuerTerms:
     Attributes:
         issuer: the ``iss`` of its tokens.
         audience: one of them has to be in ``aud``.
-        algorithms: the algorithms of `ALGORITHMS`.
+        algorithms: the algorithms allowed (RFC 7518 §3, RFC 9864), asymmetric ones only.
         leeway: seconds by which clocks may differ.
         user_claim: the claim with the name of the user.
         group_claims: the claims with groups; ``realm_access.roles`` is the claim ``roles`` of the
             object ``realm_access``.
         group_prefix: put before the name of each group.
-        scope: what a client is told to ask for; empty for nothing.
-        has_discovery: whether the keys come by discovery, and clients are told so.
+        scope: the scope that clients are advised to request; empty for none.
+        has_discovery: whether the keys come by discovery; clients then get its address.
     """
 
     issuer: str
