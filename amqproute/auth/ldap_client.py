@@ -57,7 +57,7 @@ class DirectoryLayout:
         start_tls: begin TLS on connections that are not encrypted.
         trust: PEM file with the authorities for servers; None for those of the machine.
         user_dn: the name of a user's entry, with ``{name}``; None to search.
-        bind_dn: as whom to search; None for nobody, and for groups the user.
+        bind_dn: the name to search under; None to search anonymously, and for groups as the user.
         bind_password: the password of `bind_dn`.
         search_base: below which entry users are.
         search_filter: which entry a user's is.

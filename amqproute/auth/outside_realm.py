@@ -99,7 +99,7 @@ class TokenRealm(Protocol):
 
     @property
     def hint(self) -> Mapping[str, str]:
-        """What a client is told that has no valid token; see `ServerContext.token_hint`."""
+        """Advice to clients without a valid token; see `ServerContext.token_hint`."""
 
     def verify(self, token: str) -> Deferred[OutsideIdentity]:
         """Verify a token; see `PasswordRealm.verify`."""
@@ -166,7 +166,7 @@ class OutsideRealms:
 
     @property
     def token_hint(self) -> Mapping[str, str]:
-        """What a client without a valid token is told: that of the first issuer."""
+        """Advice to clients without a valid token, from the first issuer."""
         return next((each.hint for each in self._issuers.values()), {})
 
     def issuer(self, name: str) -> TokenRealm | None:

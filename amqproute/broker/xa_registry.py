@@ -90,7 +90,7 @@ class BranchRegistry:
     """All branches of this broker.
 
     Args:
-        terms: the terms of transactions, which are told of the branches.
+        terms: the terms of transactions, which learn of the branches.
         broker: the nodes.
         store: the `IStore`.
         now_ms: the wall clock, ms since the epoch.

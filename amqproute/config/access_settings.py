@@ -220,8 +220,8 @@ class AccessSettings(Settings):
         description="The rights this rule refuses, even if a later rule grants them.",
     )
     who: Who = Field(
-        description="user:NAME or user:* (a password or token), group:NAME (users whom a directory "
-        "or token puts there), peer:DOMAIN, peer:*.DOMAIN or peer:* (a "
+        description="user:NAME or user:* (a password or token), group:NAME (members by a "
+        "directory or a token), peer:DOMAIN, peer:*.DOMAIN or peer:* (a "
         "verified certificate), uid:NUMBER or uid:* (a unix socket), anonymous, or * for "
         "everybody.",
     )

@@ -968,8 +968,8 @@ def _advise_realms(config: Config, place: _Place) -> Iterator[ConfigProblem]:
         if rule.who in ("user:*", "*") and rule.allow:
             at: Location = ("access", index) if place.is_given(("access",)) else ("access",)
             words = (
-                f"a rule gives {rule.who} rights: that is everybody whom the directory or an "
-                "issuer knows; name their groups, as in group:operators"
+                f"a rule gives {rule.who} rights: that includes every user of the directory "
+                "and of all issuers; name their groups, as in group:operators"
             )
             yield place.problem(at, words)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of users whom a directory or the issuer of tokens knows."""
+"""Settings of users of a directory and of issuers of tokens."""
 
 from __future__ import annotations
 
