@@ -6,7 +6,6 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -186,6 +185,5 @@ class Slapd:
         for port in self._ports:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)):
-                    time.sleep(0.01)
                     return False
         return True
