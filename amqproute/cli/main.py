@@ -18,6 +18,7 @@ from amqproute import __version__
 from amqproute.cli import render
 from amqproute.cli.command_error import NEGATIVE, UNREACHABLE, USAGE, CommandError, Interrupted
 from amqproute.cli.commands import COMMANDS, CommandEntry
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.errors import (
     AmqpError,
     AmqprouteError,
@@ -49,7 +50,7 @@ class Loading(Mapping[str, click.Command]):
         return len(self._table)
 
 
-class Program(click.Group):
+class Program(ProgramGroup):
     """A group of commands whose errors end as the package docstring promises."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -118,7 +119,7 @@ def as_refusal(error: AmqprouteError) -> CommandError:
 @click.group(
     cls=Program,
     commands=Loading(COMMANDS),
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="amqproute")
 def amqproute() -> None:

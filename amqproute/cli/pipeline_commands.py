@@ -18,6 +18,7 @@ import click
 
 from amqproute.cli.command_error import USAGE, CommandError
 from amqproute.cli.commands.common_options import DayOption, json_option
+from amqproute.cli.program_commands import ProgramCommand
 from amqproute.pipeline.defaults import (
     GRACE_SECONDS,
     LATENESS,
@@ -124,7 +125,7 @@ def _cluster(context: click.Context, option: click.Parameter, value: str | None)
     raise click.BadParameter(f"{value!r}: expected local[N], spark://HOST:PORT, k8s://URL or yarn")
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @journal_option
 @warehouse_option
 @everywhere_option
@@ -141,7 +142,7 @@ def ingest(
     return _carry_out(ANALYSIS, "ingest", journals, warehouse, everywhere, as_json, **spark)
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @warehouse_option
 @click.option(
     "--most",
@@ -161,7 +162,7 @@ def compact(warehouse: str, most: int, as_json: bool, **spark: object) -> int:
     return _carry_out(HOUSEKEEPING, "compact", warehouse, most, as_json, **spark)
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @warehouse_option
 @click.option(
     "--keep-days",
@@ -186,7 +187,7 @@ def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark:
     return _carry_out(HOUSEKEEPING, "prune", warehouse, keep_days, dry_run, as_json, **spark)
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @warehouse_option
 @click.option("--all", "show_all", is_flag=True, help="Print every file, not only problems.")
 @click.option("--fast", is_flag=True, help="Compare names and lengths, but no checksums.")
@@ -207,7 +208,7 @@ def fsck(
     return _carry_out(HOUSEKEEPING, "fsck", warehouse, show_all, fast, remove, as_json, **spark)
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @journal_option
 @click.option(
     "--output",
@@ -250,7 +251,7 @@ def stream(
     return _carry_out(ANALYSIS, "stream", journals, output, every, once, lateness, at_once, **spark)
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @warehouse_option
 @click.option(
     "--day", type=DayOption(), metavar="DAY", help="As 2026-11-22, UTC. [default: the last]"
@@ -281,7 +282,7 @@ def report(
     return _carry_out(ANALYSIS, "report", warehouse, day, first, last, output, as_json, **spark)
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @journal_option
 @warehouse_option
 @everywhere_option
@@ -302,7 +303,7 @@ def run(
     return _carry_out(ANALYSIS, "run", journals, warehouse, everywhere, as_json, **spark)
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @click.argument("message_id")
 @warehouse_option
 @spark_options
@@ -316,7 +317,7 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: object) -> in
     return _carry_out(ANALYSIS, "trace", message_id, warehouse, as_json, **spark)
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @click.option(
     "--ours",
     metavar="DIR",

@@ -42,6 +42,7 @@ import click
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE, CommandError
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.tools.daemon_pair import (
     QUEUE,
     DaemonPair,
@@ -127,7 +128,7 @@ class BenchPhase:
         }
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def bench() -> None:
     """Measure the throughput of this program on this machine."""
 

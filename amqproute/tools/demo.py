@@ -24,6 +24,7 @@ import dns.rdatatype
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramCommand
 from amqproute.tools.daemon_pair import QUEUE, USER, DaemonPair, DaemonProcess, ended_by_signals
 from amqproute.tools.load_worker import (
     Connected,
@@ -44,7 +45,7 @@ AFTERMATH_SECONDS: Final = 0.5
 MOST: Final = 1_000_000
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @click.option(
     "--messages",
     default=1000,

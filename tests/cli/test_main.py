@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.commands import COMMANDS
 from amqproute.cli.main import amqproute
+from amqproute.cli.program_commands import HELP_NAMES, ProgramCommand, ProgramGroup
 from tests.support.patience import PATIENCE
 from tests.support.program import ROOT
 
@@ -37,6 +39,19 @@ def loaded_by(*args: str) -> tuple[str, set[str]]:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, set(done.stderr.split())
+
+
+def every_command(
+    command: click.Command, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield a command and those below it, with their words."""
+    yield words, command
+    if isinstance(command, click.Group):
+        with click.Context(command) as context:
+            for name in command.list_commands(context):
+                found = command.get_command(context, name)
+                assert found is not None, name
+                yield from every_command(found, (*words, name))
 
 
 class TableTests(SynchronousTestCase):
@@ -74,6 +89,17 @@ class TableTests(SynchronousTestCase):
             _, modules = loaded_by(name, "--help")
             self.assertIn(f"amqproute.cli.commands.{module}", modules)
             self.assertEqual({each for each in modules if each.startswith(strangers)}, set(), name)
+
+    def test_help_options(self) -> None:
+        """They are the same for a command that was called alone before, and for all commands."""
+        for words, command in every_command(amqproute):
+            self.assertIsInstance(command, ProgramCommand | ProgramGroup, " ".join(words))
+            alone = CliRunner().invoke(command, ["--help"], standalone_mode=False)
+            self.assertIn("-h, --help", alone.output)
+            for option in HELP_NAMES:
+                done = CliRunner().invoke(amqproute, [*words, option])
+                self.assertEqual(done.exit_code, 0, done.output)
+                self.assertIn("-h, --help", done.output)
 
     def test_unknown_command(self) -> None:
         """Is wrong usage; one that looks like it is named."""

@@ -11,11 +11,12 @@ from amqproute.cli import render
 from amqproute.cli.command_error import NEGATIVE, USAGE, ClientError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import carry_out_commands, in_touch
+from amqproute.cli.program_commands import ProgramCommand
 
 __all__ = ["batch"]
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @click.argument("file", type=click.File(encoding="utf-8"), default="-")
 @access_options
 @json_option

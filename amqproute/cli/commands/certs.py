@@ -12,6 +12,7 @@ from cryptography import x509
 
 from amqproute.cli import render
 from amqproute.cli.commands.common_options import json_option
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.errors import TlsError
 from amqproute.net import authority
 from amqproute.net.tls import CertificateFacts, describe
@@ -23,7 +24,7 @@ _directory = click.argument(
 )
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def certs() -> None:
     """A certificate authority and certificates for tests."""
 

@@ -13,6 +13,7 @@ import click
 from amqproute.cli import render, runner
 from amqproute.cli.command_error import USAGE
 from amqproute.cli.commands.common_options import config_option, json_option
+from amqproute.cli.program_commands import ProgramCommand
 from amqproute.cli.reachability import KnownPartners, known_partners, look_partners_up
 from amqproute.config import Config, advise, load
 from amqproute.config.loader import find, unresolved_credentials
@@ -36,7 +37,7 @@ STARTS_EXPOSED: Final = ("it would start with a key that others can read", "corr
 """Consequences of the problems for a daemon, and their remedies."""
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @config_option
 @click.option(
     "--dns",

@@ -10,11 +10,12 @@ from amqproute.cli.command_error import DONE, NEGATIVE
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import carry_out, entities
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramGroup
 
 __all__ = ["clock"]
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def clock() -> None:
     """The clock by which messages age, and jumps of the wall clock.
 

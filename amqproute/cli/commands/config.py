@@ -10,6 +10,7 @@ from amqproute.cli.command_error import DONE, UNREACHABLE, CommandError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import carry_out
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.config import load
 from amqproute.config.config_values import setting_values, shown_settings
 from amqproute.config.loader import find
@@ -18,7 +19,7 @@ from amqproute.plurals import counted
 __all__ = ["config"]
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def config() -> None:
     """The configuration: the settings in force, and where they come from."""
 

@@ -29,6 +29,7 @@ from amqproute.cli.commands.operation_command import (
     operation_command,
 )
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.plurals import counted
 
 __all__ = ["connection", "link"]
@@ -73,7 +74,7 @@ LINK_COLUMNS: Final = (
 )
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def connection() -> None:
     """Connections of clients and peers to the running daemon."""
 
@@ -150,7 +151,7 @@ connection.add_command(
 )
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def link() -> None:
     """Links of clients and peers, and bindings between nodes, at the running daemon."""
 

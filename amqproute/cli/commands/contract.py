@@ -14,6 +14,7 @@ from amqproute.cli.commands.common_options import AccessOptions, access_options,
 from amqproute.cli.commands.management_request import entities
 from amqproute.cli.commands.message_options import age
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramGroup
 
 __all__ = ["contract"]
 
@@ -32,7 +33,7 @@ _HEADINGS: Final = (
 _USED: Final = ("connections", "links", "credit", "spool")
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def contract() -> None:
     """Contracts of users and peers: limits, use, and time at a limit.
 

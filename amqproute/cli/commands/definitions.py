@@ -19,6 +19,7 @@ from amqproute.cli.commands.common_options import (
     list_vhost_option,
 )
 from amqproute.cli.commands.management_request import carry_out_commands, in_touch, query
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.plurals import counted
 from amqproute.services.broker_definitions import (
     DefinitionPlan,
@@ -36,7 +37,7 @@ PART: Final = 500
 """Commands in one batch, which the daemon carries out as a whole."""
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def definitions() -> None:
     """Exchanges, queues, bindings and policies from and to RabbitMQ's exported definitions."""
 

@@ -20,6 +20,7 @@ from amqproute.cli.commands.common_options import AccessOptions, access_options,
 from amqproute.cli.commands.consult import consult
 from amqproute.cli.commands.health import health_of
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramCommand
 from amqproute.config import Config
 from amqproute.config.loader import find
 from amqproute.daemon.peer_cures import cure_of
@@ -59,7 +60,7 @@ class Finding:
     next: str = ""
 
 
-@click.command("doctor")
+@click.command("doctor", cls=ProgramCommand)
 @click.option("--peer", "peers", metavar="DOMAIN", multiple=True, help="Test this peer as well.")
 @click.option("--no-peers", is_flag=True, help="Test no peers: make no connections to others.")
 @access_options

@@ -14,6 +14,7 @@ from amqproute.cli.commands.common_options import AccessOptions, access_options,
 from amqproute.cli.commands.daemon_access import open_client
 from amqproute.cli.commands.management_request import ask, carry_out
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramCommand
 from amqproute.net.reactor import IReactor
 
 __all__ = ["drain"]
@@ -21,7 +22,7 @@ __all__ = ["drain"]
 LOOK_SECONDS: Final = 0.5
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @click.option("--end", is_flag=True, help="Accept messages again.")
 @click.option("--status", "asks", is_flag=True, help="Only show the progress.")
 @click.option("--no-wait", is_flag=True, help="Begin, and do not wait for the end.")

@@ -25,6 +25,7 @@ from amqproute.cli.commands.operation_command import (
 )
 from amqproute.cli.commands.policy import with_sources
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.plurals import counted
 
 __all__ = ["exchange"]
@@ -48,7 +49,7 @@ BINDING_COLUMNS: Final = (
 )
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def exchange() -> None:
     """Exchanges of the running daemon, and bindings from them.
 

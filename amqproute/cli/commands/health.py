@@ -14,6 +14,7 @@ from amqproute.cli.commands.common_options import AccessOptions, access_options,
 from amqproute.cli.commands.daemon_access import open_client
 from amqproute.cli.commands.management_request import ask, carry_out
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramCommand
 from amqproute.config.units import parse_seconds
 from amqproute.errors import AmqprouteError
 from amqproute.net.reactor import IReactor
@@ -34,7 +35,7 @@ _NAGIOS: Final[Mapping[str, tuple[int, str]]] = {
 LONGEST_LINE: Final = 1000
 
 
-@click.command("health")
+@click.command("health", cls=ProgramCommand)
 @click.argument("check", required=False, default="")
 @click.option(
     "--within",

@@ -20,6 +20,7 @@ from amqproute.address import normalize_domain
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
 from amqproute.cli.commands.common_options import config_option, json_option
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.config.loader import find as find_config
 from amqproute.config.loader import load
 from amqproute.errors import AmqpError
@@ -55,7 +56,7 @@ directory_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def journal() -> None:
     """The audit journal: the history of every message."""
 

@@ -26,6 +26,7 @@ from amqproute.cli.commands.common_options import (
 )
 from amqproute.cli.commands.management_request import carry_out
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramCommand
 from amqproute.services.management_table import ENTITIES, OPERATIONS, parameters_of
 from amqproute.services.value_declaration import ValueDeclaration, ValueType
 
@@ -106,7 +107,7 @@ def operation_command(name: str, declared: OperationCommand) -> click.Command:
     return command
 
 
-class DefinedCommand(click.Command):
+class DefinedCommand(ProgramCommand):
     """A command made from a definition.
 
     Attributes:

@@ -22,6 +22,7 @@ from amqproute.cli.commands.common_options import (
 from amqproute.cli.commands.management_request import ask, entities, in_touch, query
 from amqproute.cli.commands.message_options import age
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.plurals import counted
 from amqproute.values import RELAY_PREFIX
 
@@ -48,7 +49,7 @@ TIMES: Final = ("next-attempt-ms", "last-success-ms", "oldest-arrival-ms")
 Rows = list[Facts]
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def peer() -> None:
     """Brokers of other organizations: their state, and tests of the connection."""
 

@@ -13,6 +13,8 @@ from typing import Final
 
 import click
 
+from amqproute.cli.program_commands import ProgramGroup
+
 __all__ = ["pipeline"]
 
 SUMMARIES: Final[Mapping[str, str]] = {
@@ -29,7 +31,7 @@ SUMMARIES: Final[Mapping[str, str]] = {
 """The commands, with the first sentence of the help of each."""
 
 
-class AnalysisCommand(click.Group):
+class AnalysisCommand(ProgramGroup):
     """A group that imports its commands on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -20,6 +20,7 @@ from amqproute.cli.commands.common_options import (
 )
 from amqproute.cli.commands.management_request import carry_out, entity, in_touch, query
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramGroup
 
 __all__ = ["policy", "with_sources"]
 
@@ -41,7 +42,7 @@ _operator_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def policy() -> None:
     """Policies of the running daemon over exchanges and queues.
 

@@ -30,6 +30,7 @@ from amqproute.cli.commands.operation_command import (
 )
 from amqproute.cli.commands.policy import with_sources
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.plurals import counted
 
 __all__ = ["queue"]
@@ -47,7 +48,7 @@ COLUMNS: Final = (
 )
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def queue() -> None:
     """Queues and topics of the running daemon.
 

@@ -17,6 +17,7 @@ from amqproute.cli.commands.common_options import AccessOptions, access_options,
 from amqproute.cli.commands.management_request import ask, carry_out, entities, in_touch
 from amqproute.cli.commands.message_options import MessageOptions, age, bulk_command, entry_id
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramCommand
 from amqproute.plurals import counted
 
 __all__ = ["delete", "expire", "hold", "holds", "release", "reroute", "retry", "why"]
@@ -106,7 +107,7 @@ def _print_not_held(facts: Facts) -> None:
         render.warn(f"nothing waits for {facts['to']}; what comes for it will be held")
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @access_options
 @json_option
 def holds(access: AccessOptions, as_json: bool) -> None:
@@ -134,7 +135,7 @@ def holds(access: AccessOptions, as_json: bool) -> None:
     )
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @click.argument("holds", metavar="HOLD...", nargs=-1, required=True)
 @access_options
 @json_option
@@ -164,7 +165,7 @@ def release(holds: Sequence[str], access: AccessOptions, as_json: bool) -> None:
         raise ClientError(first.exit_code, first.code, words, first.next_step)
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @click.argument("message", metavar="ID", type=entry_id)
 @access_options
 @json_option

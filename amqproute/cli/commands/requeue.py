@@ -20,6 +20,7 @@ from amqproute.cli.commands.common_options import (
 from amqproute.cli.commands.management_request import go_through
 from amqproute.cli.commands.message_options import age, counted, entry_id
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramCommand
 
 __all__ = ["requeue"]
 
@@ -27,7 +28,7 @@ REASONS: Final = ("rejected", "expired", "max-deliveries", "max-length", "undeli
 _COLUMNS: Final = ("ID", "TO", "GOES-TO", "REASON", "CONDITION", "AGE", "BYTES", "MESSAGE-ID")
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @click.argument("queue", type=NODE_NAME)
 @vhost_option
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=entry_id)

@@ -46,6 +46,7 @@ from amqproute.cli.commands.consult import (
 )
 from amqproute.cli.commands.local_daemon import optional
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramCommand, ProgramGroup
 from amqproute.config import Config, load
 from amqproute.config.access_settings import ListenSettings
 from amqproute.config.loader import find
@@ -75,7 +76,7 @@ ACCEPTED = "ok"
 # -- resolve -----------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @click.argument("domain")
 @config_option
 @json_option
@@ -296,7 +297,7 @@ class ExplainedAddress:
         return self
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @click.argument("address")
 @click.option(
     "--vhost", metavar="HOST", default=ROOT_HOST, help="The virtual host of an ADDRESS without @."
@@ -547,7 +548,7 @@ async def _demands(
 # -- dns ---------------------------------------------------------------------------------------
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def dns() -> None:
     """DNS records of this broker's domains, and a name server for tests."""
 

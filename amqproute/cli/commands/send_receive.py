@@ -35,6 +35,7 @@ from amqproute.cli.commands.daemon_access import open_client
 from amqproute.cli.commands.waiting import notice_of_no_credit
 from amqproute.cli.file_data import FileData, data_header
 from amqproute.cli.message_text import Facts, MessageDraft
+from amqproute.cli.program_commands import ProgramCommand
 from amqproute.errors import DecodeError, InvalidField
 from amqproute.net.reactor import IReactor
 from amqproute.wire.amqp10 import spec
@@ -73,8 +74,9 @@ NOTICE_SECONDS: Final = 1.0
 
 
 @click.command(
+    cls=ProgramCommand,
     epilog="Without --body and --file each line of standard input is a message. "
-    "Text is sent as an amqp-value, a file as data; files of any size are sent, in parts."
+    "Text is sent as an amqp-value, a file as data; files of any size are sent, in parts.",
 )
 @click.argument("address")
 @opened_vhost_option
@@ -447,8 +449,9 @@ async def _finish(sender: Sender, failures: list[BaseException]) -> None:
 
 
 @click.command(
+    cls=ProgramCommand,
     epilog="In a pipe only the bodies are printed, a line each. A message is accepted, and with "
-    "that gone from the queue, after it was printed."
+    "that gone from the queue, after it was printed.",
 )
 @click.argument("node")
 @opened_vhost_option

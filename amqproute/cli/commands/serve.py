@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from amqproute.cli.commands.common_options import config_option
+from amqproute.cli.program_commands import ProgramCommand
 from amqproute.config.loader import find
 from amqproute.daemon import service
 
 __all__ = ["serve"]
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @config_option
 def serve(config: Path | None) -> int:
     """Run the daemon in the foreground.

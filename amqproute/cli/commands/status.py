@@ -15,6 +15,7 @@ from amqproute.cli.commands.common_options import AccessOptions, access_options,
 from amqproute.cli.commands.management_request import ask, in_touch, query
 from amqproute.cli.commands.message_options import age
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramCommand
 from amqproute.plurals import counted
 
 __all__ = ["status"]
@@ -36,7 +37,7 @@ BRANCH: Final = "branch"
 Row = Facts
 
 
-@click.command("status")
+@click.command("status", cls=ProgramCommand)
 @access_options
 @json_option
 def status(access: AccessOptions, as_json: bool) -> int:

@@ -16,6 +16,7 @@ import click
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE, CommandError
 from amqproute.cli.commands.common_options import config_option, json_option
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.config import load
 from amqproute.config.loader import find
 from amqproute.daemon.loss_reports import look_for_losses, testimony
@@ -41,7 +42,7 @@ state_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def store() -> None:
     """The store: backup, checks and repair.
 

@@ -14,13 +14,14 @@ from amqproute.cli.commands.common_options import AccessOptions, access_options,
 from amqproute.cli.commands.management_request import carry_out, entities
 from amqproute.cli.commands.operation_command import OperationCommand, operation_command
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramGroup
 
 __all__ = ["token"]
 
 COLUMNS: Final = ("TOKEN", "PRINCIPAL", "SCOPE", "STATE", "EXPIRES", "PURPOSE", "BY")
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def token() -> None:
     """Access tokens of the HTTP API of the running daemon.
 

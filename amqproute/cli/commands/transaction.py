@@ -14,6 +14,7 @@ from amqproute.cli.commands.common_options import AccessOptions, access_options,
 from amqproute.cli.commands.management_request import MANAGEMENT, entities, in_touch, status_of
 from amqproute.cli.commands.message_options import age
 from amqproute.cli.message_text import Facts
+from amqproute.cli.program_commands import ProgramGroup
 
 __all__ = ["transaction"]
 
@@ -32,7 +33,7 @@ STEPS: Final = {
 }
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def transaction() -> None:
     """Branches of distributed transactions at the running daemon.
 

@@ -12,6 +12,7 @@ from amqproute.auth.users import UserFile, add_user, check_user_name, remove_use
 from amqproute.cli import render
 from amqproute.cli.command_error import NEGATIVE, USAGE, CommandError
 from amqproute.cli.commands.common_options import config_option, json_option
+from amqproute.cli.program_commands import ProgramGroup
 from amqproute.config.loader import find, load
 
 __all__ = ["user"]
@@ -19,7 +20,7 @@ __all__ = ["user"]
 RELOAD = "next: systemctl reload amqproute, or send the daemon SIGHUP"
 
 
-@click.group()
+@click.group(cls=ProgramGroup)
 def user() -> None:
     """Users that log in with a password: salted keys in the file of `users.file`."""
 
