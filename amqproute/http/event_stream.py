@@ -3,7 +3,7 @@
 
 A stream never waits for its client. What the client has not read is in the transport's buffer. Once
 that is full, the stream ends when `MOST_UNREAD` more octets have been written, or after
-`STALL_SECONDS`. The client connects again by itself, and says in ``Last-Event-ID`` where to go on.
+`STALL_SECONDS`. The client connects again by itself, and gets what happens from then on.
 A comment every `COMMENT_SECONDS` keeps proxies patient and finds clients that are gone.
 """
 
@@ -14,16 +14,28 @@ from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-__all__ = ["COMMENT_SECONDS", "MOST_UNREAD", "EventStream"]
+__all__ = ["COMMENT_SECONDS", "MOST_UNREAD", "EventStream", "encode_event"]
 
 COMMENT_SECONDS: Final = 20.0
 """Interval of comments on a quiet stream."""
 MOST_UNREAD: Final = 256 * 1024
 """Octets written to a client that does not read, before its stream ends."""
-
-
 STALL_SECONDS: Final = 60.0
 """Time for which a client may read nothing."""
+
+
+def encode_event(event: str, data: str, event_id: str = "") -> bytes:
+    """Return the octets of an event.
+
+    Args:
+        event: the type; no line breaks.
+        data: the data of the event; each of its lines is a field.
+        event_id: tells a client what it has seen; empty without one.
+    """
+    lines = [f"id: {event_id}"] if event_id else []
+    lines.append(f"event: {event}")
+    lines += [f"data: {line}" for line in data.splitlines() or [""]]
+    return ("\n".join(lines) + "\n\n").encode()
 
 
 class EventStream:
@@ -47,17 +59,21 @@ class EventStream:
         self.is_over = False
 
     def send(self, event: str, data: str, event_id: str = "") -> bool:
-        """Send an event; return whether the stream goes on.
+        """Send an event, see `encode_event`; return whether the stream goes on."""
+        return self.put(encode_event(event, data, event_id))
 
-        Args:
-            event: the type; no line breaks.
-            data: the data of the event; each of its lines is a field.
-            event_id: which the client repeats when it connects again; empty without one.
-        """
-        lines = [f"id: {event_id}"] if event_id else []
-        lines.append(f"event: {event}")
-        lines += [f"data: {line}" for line in data.splitlines() or [""]]
-        return self._put(("\n".join(lines) + "\n\n").encode())
+    def put(self, octets: bytes) -> bool:
+        """Send events that are encoded already; return whether the stream goes on."""
+        if self.is_over:
+            return False
+        if self._paused_at is not None:
+            self._unread += len(octets)
+            stalled = self._clock.seconds() - self._paused_at
+            if self._unread > MOST_UNREAD or stalled > STALL_SECONDS:
+                self.close()
+                return False
+        self._write(octets)
+        return True
 
     def close(self) -> None:
         """End the stream; nothing is sent any more."""
@@ -81,18 +97,6 @@ class EventStream:
         if call is not None and call.active():
             call.cancel()
 
-    def _put(self, octets: bytes) -> bool:
-        if self.is_over:
-            return False
-        if self._paused_at is not None:
-            self._unread += len(octets)
-            stalled = self._clock.seconds() - self._paused_at
-            if self._unread > MOST_UNREAD or stalled > STALL_SECONDS:
-                self.close()
-                return False
-        self._write(octets)
-        return True
-
     def _comment(self) -> None:
         self._call = self._clock.callLater(COMMENT_SECONDS, self._comment)
-        self._put(b":\n\n")
+        self.put(b":\n\n")

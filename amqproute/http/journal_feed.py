@@ -5,14 +5,20 @@ One thread reads the journal for all streams, as long as there is one. Each reco
 ``record`` with the record as JSON and ``JOURNAL:SEQUENCE`` as its id. The parameters ``kind``,
 ``node`` and ``entry`` restrict the records. Who may follow the journal is decided as for the
 operation TAIL-JOURNAL.
+
+Python runs one thread at a time, so what this one takes the event loop cannot have. Its share is
+`THREAD_SHARE` of the time; where more is written than it can read in that, the streams lag behind
+and catch up later. Records are encoded once for all streams that want the same ones.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +26,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorThreads
 from twisted.logger import Logger
 
-from amqproute.http.event_stream import EventStream
+from amqproute.http.event_stream import EventStream, encode_event
 from amqproute.http.http_messages import EVENTS, HttpRequest, HttpResponse
 from amqproute.http.management_api import (
     IManagement,
@@ -38,8 +44,12 @@ from amqproute.services.management_table import OPERATIONS
 __all__ = ["TAIL_PATH", "JournalFeed", "RecordFilter", "add_journal_tail"]
 
 TAIL_PATH: Final = "/api/v1/journal/tail"
-MOST_AT_ONCE: Final = 200
+MOST_AT_ONCE: Final = 64
 """Records that the thread hands over in one turn of the reactor."""
+THREAD_SHARE: Final = 0.2
+"""The part of the time for which the thread may run."""
+WAIT_SECONDS: Final = 0.1
+"""Interval at which the thread asks whether it shall stop while the reactor is busy."""
 
 log = Logger()
 
@@ -78,23 +88,28 @@ class JournalFeed:
     Attributes:
         reactor: the reactor of the streams.
         directory: the directory of the journal.
+        cpu_seconds: returns the processor time of the thread that calls it.
         streams: the streams open, each with its filter.
     """
 
     reactor: IReactorThreads
     directory: Path
+    cpu_seconds: Callable[[], float] = time.thread_time
     streams: dict[EventStream, RecordFilter] = field(default_factory=dict)
+    _filters: frozenset[RecordFilter] = frozenset()  # replaced, never changed: the thread reads it
     _stopping: threading.Event | None = None
 
     def add(self, stream: EventStream, wanted: RecordFilter) -> Callable[[], None]:
         """Feed a stream; return what ends that."""
         self.streams[stream] = wanted
+        self._filters = frozenset(self.streams.values())
         if self._stopping is None:
             self._stopping = threading.Event()
             self.reactor.callInThread(self._read, self._stopping)
 
         def end() -> None:
             self.streams.pop(stream, None)
+            self._filters = frozenset(self.streams.values())
             if not self.streams and self._stopping is not None:
                 self._stopping.set()
                 self._stopping = None
@@ -114,29 +129,51 @@ class JournalFeed:
                 raise _Stopped
 
         found: list[JournalRecord] = []
+        begun = self.cpu_seconds()
         try:
             _, end = last(self.directory, 1)
             for record in follow(self.directory, end, pause):
                 if record is not None:
                     found.append(record)
                 if found and (record is None or len(found) >= MOST_AT_ONCE):
-                    self.reactor.callFromThread(self._deliver, found)
+                    self._hand_over(found, pause)
                     found = []
-                    if record is not None:
-                        pause(0.0)
+                    now = self.cpu_seconds()
+                    pause((now - begun) * (1 / THREAD_SHARE - 1))
+                    begun = now
         except _Stopped:
             pass
         except Exception:  # a thread has nobody to tell
             log.failure("following the journal for event streams failed")
             self.reactor.callFromThread(self.stop)
 
-    def _deliver(self, records: Sequence[JournalRecord]) -> None:
-        for record in records:
-            text = ""
+    def _hand_over(
+        self, records: Sequence[JournalRecord], pause: Callable[[float], object]
+    ) -> None:
+        """Encode records, and wait until the reactor has sent them: no more than that waits."""
+        encoded = cache(lambda place: _encode(records[place]))
+        texts = {
+            wanted: b"".join(
+                encoded(place) for place, record in enumerate(records) if wanted.fits(record)
+            )
+            for wanted in self._filters
+        }
+        delivered = threading.Event()
+
+        def deliver() -> None:
             for stream, wanted in list(self.streams.items()):
-                if wanted.fits(record):
-                    text = text or json.dumps(as_json(record), ensure_ascii=False)
-                    stream.send("record", text, f"{record.journal}:{record.seq}")
+                if octets := texts.get(wanted):
+                    stream.put(octets)
+            delivered.set()
+
+        self.reactor.callFromThread(deliver)
+        while not delivered.wait(WAIT_SECONDS):
+            pause(0.0)
+
+
+def _encode(record: JournalRecord) -> bytes:
+    text = json.dumps(as_json(record), ensure_ascii=False)
+    return encode_event("record", text, f"{record.journal}:{record.seq}")
 
 
 def add_journal_tail(site: HttpSite, management: IManagement, feed: JournalFeed) -> None:

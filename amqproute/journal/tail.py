@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last records of a journal, and new ones as they are written.
 
-A follower continues reading where it stopped. While one segment is being written, that costs a
-check of the folder ``open`` and the new octets; the segments of the days are listed when one has
-been closed.
+What is read is in proportion to the records asked for, not to the segment that has them: the last
+ones are read from its end, and a follower finds its first line by bisection. It continues reading
+where it stopped. While one segment is being written, that costs a check of the folder ``open`` and
+the new octets; the segments of the days are listed when one has been closed.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +33,7 @@ def last(
 
     Args:
         directory: the journal.
-        count: the number of records examined.
+        count: the number of records examined, at least 1.
         wanted: selects the records to return; others take no memory.
 
     Returns:
@@ -45,24 +45,20 @@ def last(
         file = open_segment(path, directory)
         if file is None:
             continue
-        own: deque[JournalRecord] = deque(maxlen=max(1, count))
-        latest: JournalRecord | None = None
-        there = 0
         with file:
-            for record in _Growing(file).records(0):
-                latest = record
-                there += 1
-                if wanted(record):
-                    own.append(record)
-        if latest is None:
-            continue
-        if end == ("", 1):
-            end = (latest.journal, latest.seq + 1)
-        kept = [record for record in own if record.seq > latest.seq - count] + kept
-        count -= there
-        if count <= 0:
-            break
-    return kept, end
+            for octets in _backwards(file):
+                try:
+                    line = read_line(octets)
+                except InvalidLine:
+                    continue
+                if end == ("", 1):
+                    end = (line.body["journal"], line.seq + line.count)
+                examined = list(line.records())[-count:]
+                kept += filter(wanted, reversed(examined))
+                count -= len(examined)
+                if count <= 0:
+                    return kept[::-1], end
+    return kept[::-1], end
 
 
 def follow(
@@ -91,7 +87,7 @@ def follow(
                 continue
             done = parts_of(path)
             with file:
-                growing = _Growing(file)
+                growing = _Growing(file, seq)
                 is_growing = True
                 while is_growing:
                     # First: everything written before the close is then visible.
@@ -131,16 +127,60 @@ def _is_growing(directory: Path, path: Path) -> bool:
     return path.parent.name == OPEN and opened(directory)[-1:] == [path]
 
 
+def _backwards(file: BinaryIO) -> Iterator[bytes]:
+    """Iterate over the whole lines of a segment, from the last one on."""
+    at = os.fstat(file.fileno()).st_size
+    later = b""  # the rest of the line that begins before `at`
+    is_torn = True  # that rest has no line feed yet
+    while at:
+        size = min(CHUNK_BYTES, at)
+        at -= size
+        first, *lines = (os.pread(file.fileno(), size, at) + later).split(b"\n")
+        if lines and is_torn:
+            lines.pop()
+            is_torn = False
+            # What is left of the chunk ends with a line feed.
+        yield from reversed(lines)
+        later = first
+    if not is_torn:
+        yield later
+
+
+def _start(file: BinaryIO, seq: int) -> int:
+    """Return the position of a line before which no record has a sequence from the given one on.
+
+    Lines are in the order of their sequences. Where some cannot be read, the search ends.
+    """
+    low, high = 0, os.fstat(file.fileno()).st_size
+    while high - low > CHUNK_BYTES:
+        middle = (low + high) // 2
+        chunk = os.pread(file.fileno(), CHUNK_BYTES, middle)
+        begin = chunk.find(b"\n") + 1
+        end = chunk.find(b"\n", begin)
+        if not 0 < begin < end:
+            break
+        try:
+            is_before = read_line(chunk[begin:end]).seq <= seq
+        except InvalidLine:
+            break
+        if is_before:
+            low = middle + begin
+        else:
+            high = middle
+    return low
+
+
 class _Growing:
     """A segment that is read as it grows.
 
     Args:
         file: the open file, wherever it is moved.
+        seq: the first sequence that will be asked for.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, seq: int) -> None:
         self._file = file.fileno()
-        self._at = 0
+        self._at = _start(file, seq)
 
     def records(self, seq: int) -> Iterator[JournalRecord]:
         """Iterate over records added since the last call, from a sequence on."""
