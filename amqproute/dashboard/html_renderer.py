@@ -12,9 +12,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -141,29 +142,36 @@ def _finalize(value: Any) -> Any:  # noqa: ANN401
     return value if isinstance(value, Markup) else visible(str(value))
 
 
+@cache
+def _templates() -> Mapping[str, Template]:
+    """Return all templates by name, compiled: that takes longer than a turn of the reactor may."""
+    environment = Environment(
+        loader=PackageLoader("amqproute.dashboard", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals.update(
+        base=BASE, navigation=NAVIGATION, row_id=row_id, line_ids=line_ids, age_rects=age_rects
+    )
+    return {name: environment.get_template(name) for name in environment.list_templates()}
+
+
 class HtmlRenderer:
-    """Renders pages."""
+    """Renders pages. The first one of a process compiles the templates."""
 
     def __init__(self) -> None:
-        self._environment = Environment(
-            loader=PackageLoader("amqproute.dashboard", "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            finalize=_finalize,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-        )
-        self._environment.globals.update(
-            base=BASE, navigation=NAVIGATION, row_id=row_id, line_ids=line_ids, age_rects=age_rects
-        )
+        self._templates = _templates()
 
     def __repr__(self) -> str:
         return "<HtmlRenderer>"
 
     def page(self, page: Page, frame: PageFrame) -> str:
         """Return a whole document."""
-        return str(self._template("page.html").render(page=page, frame=frame))
+        return str(self._templates["page.html"].render(page=page, frame=frame))
 
     async def page_in_turns(self, page: Page, frame: PageFrame, clock: IReactorTime) -> str:
         """Return a whole document, its rows made in turns of the reactor."""
@@ -189,7 +197,7 @@ class HtmlRenderer:
             user: the name given last.
         """
         values = {"problem": problem, "next": next_page, "user": user}
-        return str(self._template("login.html").render(values))
+        return str(self._templates["login.html"].render(values))
 
     def problem(self, title: str, words: str) -> str:
         """Return a page that says why a request was refused.
@@ -198,7 +206,7 @@ class HtmlRenderer:
             title: the phrase of the status.
             words: the reason, and the remedy.
         """
-        return str(self._template("problem.html").render(title=title, words=words))
+        return str(self._templates["problem.html"].render(title=title, words=words))
 
     def block(self, block: Block, frame: PageFrame) -> str:
         """Return one block."""
@@ -225,13 +233,5 @@ class HtmlRenderer:
         return self._macro("alarms", problems=problems)
 
     def _macro(self, name: str, **values: object) -> str:
-        macro = getattr(self._blocks(), name)
+        macro = getattr(self._templates["blocks.html"].module, name)
         return str(macro(**values))
-
-    # Any: a module of macros has no type of its own.
-    def _blocks(self) -> Any:  # noqa: ANN401
-        return self._environment.get_template("blocks.html").module
-
-    # Any: jinja2's template is typed by its own package.
-    def _template(self, name: str) -> Any:  # noqa: ANN401
-        return self._environment.get_template(name)
