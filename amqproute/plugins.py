@@ -23,11 +23,14 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint
 from typing import Final
 
-__all__ = ["FILTERS", "PlugIn", "find_plugins"]
+__all__ = ["FILTERS", "LONGEST_FAULT", "REALMS", "PlugIn", "find_plugins"]
 
 FILTERS: Final = "amqproute.filters"
 """The group of kinds of filters, `amqproute.filters.filter_kinds.FilterKind`."""
+REALMS: Final = "amqproute.realms"
+"""The group of kinds of realms, `amqproute.auth.realm_kinds.RealmKind`."""
 LONGEST_FAULT: Final = 300
+"""Characters of what a plug-in raises, where it is shown."""
 
 
 @dataclass(frozen=True, slots=True)

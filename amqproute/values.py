@@ -92,6 +92,7 @@ class Principal:
         groups: the groups of a user that a directory or the issuer of a token knows; access rules
             name them ``group:NAME``. The same user with other groups is the same principal.
         realm: what has verified the user, if not the users file; likewise.
+        account: by which that realm is asked whether the user is still there; likewise.
     """
 
     kind: Literal["user", "peer", "uid", "anonymous"]
@@ -100,6 +101,7 @@ class Principal:
     host: str = ""
     groups: frozenset[str] = field(default=frozenset(), compare=False)
     realm: str = field(default="", compare=False)
+    account: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}" if self.kind != "anonymous" else "anonymous"

@@ -94,6 +94,18 @@ class DirectoryClient(Protocol):
             ServerFailed: the server cannot tell.
         """
 
+    def look_up(self, server: str, name: str, seconds: float) -> DirectoryUser | None:
+        """Look a user up without a password; return None if there is no such user any more.
+
+        Args:
+            server: its URL.
+            name: as for `verify`.
+            seconds: the time for all of it.
+
+        Raises:
+            ServerFailed: the server cannot tell.
+        """
+
     def probe(self, server: str, seconds: float) -> None:
         """Find out whether a server can be asked.
 
@@ -123,6 +135,7 @@ class DirectoryTerms:
         remember: seconds for which a right password is remembered.
         remember_refused: the same for a wrong one.
         group_prefix: put before the name of each group.
+        looks_up: whether users can be looked up without their passwords.
     """
 
     servers: tuple[str, ...]
@@ -131,6 +144,7 @@ class DirectoryTerms:
     remember: float = 60.0
     remember_refused: float = 10.0
     group_prefix: str = ""
+    looks_up: bool = False
 
 
 class DirectoryRealm:
@@ -186,6 +200,16 @@ class DirectoryRealm:
         )
         return answer
 
+    def recheck(self, account: str) -> Deferred[OutsideIdentity] | None:
+        """See `PasswordRealm.recheck`: by searching as the broker, if it may.
+
+        A user who is gone has no remembered passwords any more, either.
+        """
+        if not self.terms.looks_up:
+            return None
+        asked = self._ask(lambda server, left: self._client.look_up(server, account, left))
+        return asked.addCallback(self._identity, account).addErrback(self._forget, account)
+
     def probe(self) -> Deferred[str]:
         """See `PasswordRealm.probe`: whether one of the servers can be asked."""
 
@@ -199,6 +223,13 @@ class DirectoryRealm:
         """See `PasswordRealm.stop`."""
         self._remembered.clear()
         self._threads.stop()
+
+    def _forget(self, failure: Failure, account: str) -> Failure:
+        if isinstance(failure.value, CredentialsRefused):
+            for digest, (_, identity) in tuple(self._remembered.items()):
+                if identity is not None and identity.account == account:
+                    del self._remembered[digest]
+        return failure
 
     def _ask(
         self, question: Callable[[str, float], DirectoryUser | None]
@@ -261,6 +292,7 @@ class DirectoryRealm:
     def _identity(self, user: DirectoryUser | None, given: str) -> OutsideIdentity:
         if user is None:
             raise CredentialsRefused("the directory refuses it")
+        # Under the name as it was given the entry is found again: it may be an address.
         name = _folded(given)
         if user.names is not None:
             names = sorted(_folded(each) for each in user.names)
@@ -268,7 +300,7 @@ class DirectoryRealm:
                 raise CredentialsRefused("the user's entry has no attribute with the name")
             name = name if name in names else names[0]
         groups = checked_groups(user.groups, self.terms.group_prefix)
-        return OutsideIdentity(checked_name(name), DIRECTORY, groups)
+        return OutsideIdentity(checked_name(name), DIRECTORY, groups, account=given)
 
     def _conclude(self, digest: bytes, result: OutsideIdentity | Failure) -> None:
         if isinstance(result, Failure):

@@ -116,6 +116,18 @@ class LdapClient:
                     groups += self._groups(service, dn, name, end)
             return DirectoryUser(names, tuple(groups))
 
+    def look_up(self, server: str, name: str, seconds: float) -> DirectoryUser | None:
+        """See `DirectoryClient.look_up`; the layout has to have a `bind_dn`."""
+        end = self._seconds() + seconds
+        layout = self._layout
+        with _failures(), self._service(server, end) as service:
+            dn = self._found(service, name, end) if layout.user_dn is None else self._named(name)
+            entry = None if dn is None else self._entry(service, dn, end)
+            if dn is None or entry is None:
+                return None
+            names, groups = self._facts_of(entry)
+            return DirectoryUser(names, (*groups, *self._groups(service, dn, name, end)))
+
     def probe(self, server: str, seconds: float) -> None:
         """See `DirectoryClient.probe`."""
         with _failures(), self._service(server, self._seconds() + seconds):
@@ -123,12 +135,20 @@ class LdapClient:
 
     def _dn(self, server: str, name: str, end: float) -> str | None:
         """Return the name of a user's entry; None if there is none, or there are several."""
-        layout = self._layout
-        if layout.user_dn is not None:
-            return layout.user_dn.replace("{name}", escaped_for_dn(name))
-        query = layout.search_filter.replace("{name}", escaped_for_filter(name))
+        if self._layout.user_dn is not None:
+            return self._named(name)
         with self._service(server, end) as service:
-            found = self._search(service, layout.search_base, query, ["1.1"], end, most=2)
+            return self._found(service, name, end)
+
+    def _named(self, name: str) -> str:
+        """Return the name of the entry that a user has by the template."""
+        return (self._layout.user_dn or "").replace("{name}", escaped_for_dn(name))
+
+    def _found(self, service: _Session, name: str, end: float) -> str | None:
+        """Search for a user's entry; see `_dn`."""
+        layout = self._layout
+        query = layout.search_filter.replace("{name}", escaped_for_filter(name))
+        found = self._search(service, layout.search_base, query, ["1.1"], end, most=2)
         return found[0].dn if len(found) == 1 else None
 
     def _service(self, server: str, end: float) -> _Session:
@@ -167,12 +187,21 @@ class LdapClient:
         self, connection: _Session, dn: str, end: float
     ) -> tuple[tuple[str, ...] | None, list[str]]:
         """Return the names of a user, and the groups that the entry has."""
+        if self._layout.name_attribute is None and self._layout.member_of is None:
+            return None, []
+        return self._facts_of(self._entry(connection, dn, end))
+
+    def _entry(self, connection: _Session, dn: str, end: float) -> _Entry | None:
+        """Read the entry of a user; None if there is none, or it cannot be seen."""
         layout = self._layout
         wanted = [each for each in (layout.name_attribute, layout.member_of) if each is not None]
-        if not wanted:
-            return None, []
-        found = self._search(connection, dn, "(objectClass=*)", wanted, end, most=1, is_base=True)
-        entry = found[0] if found else None
+        found = self._search(
+            connection, dn, "(objectClass=*)", wanted or ["1.1"], end, most=1, is_base=True
+        )
+        return found[0] if found else None
+
+    def _facts_of(self, entry: _Entry | None) -> tuple[tuple[str, ...] | None, list[str]]:
+        layout = self._layout
         names = None
         if layout.name_attribute is not None:
             names = tuple(_values(entry, layout.name_attribute))

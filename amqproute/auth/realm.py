@@ -189,8 +189,6 @@ class Verifier:
 
     Attributes:
         realms: the outside realms.
-        counts: log-ins that have been decided, by realm and outcome: ``accepted``, ``refused``,
-            ``unavailable`` (the realm could not tell), ``crowded`` (too many wait).
     """
 
     def __init__(
@@ -201,22 +199,11 @@ class Verifier:
         realms: OutsideRealms | None = None,
     ) -> None:
         self.realms = OutsideRealms() if realms is None else realms
-        # All results from the beginning: the first increase of a series counts only then.
-        self.counts = Counter(
-            {
-                (realm, result): 0
-                for realm in (FILE_REALM, DIRECTORY, TOKENS)
-                for result in (*_OUTCOMES.values(), _CROWDED)
-            }
-        )
+        self._counts: Counter[tuple[str, str]] = Counter()
         self._clock = clock
         self._defer_to_thread = defer_to_thread
-        local = LogInQueue(longest_delay)
-        self._queues = {
-            FILE_REALM: local,
-            DIRECTORY: LogInQueue(longest_delay, MOST_OUTSIDE, local),
-            TOKENS: LogInQueue(longest_delay, MOST_OUTSIDE, local),
-        }
+        self._longest_delay = longest_delay
+        self._queues = {FILE_REALM: LogInQueue(longest_delay)}
         self._refused = RefusedLogIns(clock)
         self._unavailable_log = RateLimitedLog(clock.seconds, MOST_UNAVAILABLE)
         self._log_ins: dict[object, _LogIn] = {}
@@ -225,17 +212,30 @@ class Verifier:
     def __repr__(self) -> str:
         return f"<Verifier log-ins={len(self._log_ins)}>"
 
+    @property
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Log-ins that have been decided, by realm and outcome.
+
+        Outcomes are ``accepted``, ``refused``, ``unavailable`` (the realm could not tell) and
+        ``crowded`` (too many wait).
+        """
+        # All results from the beginning: the first increase of a series counts only then.
+        for realm in (FILE_REALM, DIRECTORY, TOKENS, *self.realms.names):
+            for result in (*_OUTCOMES.values(), _CROWDED):
+                self._counts.setdefault((realm, result), 0)
+        return self._counts
+
     def verify(
         self, step: VerifyCredentials, facts: LogInTransport, users: UserFile | None
     ) -> Deferred[Verification]:
         """Verify a password or token; see `Authenticator.verify`."""
         key, lane = object(), self._lane(step, users)
-        queue, now = self._queues[lane], self._clock.seconds()
+        queue, now = self._queue(lane), self._clock.seconds()
         answer: Deferred[Verification] = Deferred(lambda _: self._withdraw(key))
         self._log_ins[key] = _LogIn(step, facts, users, lane, answer)
         gone = queue.arrive(key, facts.counted_as, step.username, now)
         if gone is not None:
-            self.counts[lane, _CROWDED] += 1
+            self._counts[lane, _CROWDED] += 1
             self._log_ins[gone].call = self._clock.callLater(0, self._answer, gone, None)
         self._look(lane)
         return answer
@@ -246,7 +246,7 @@ class Verifier:
         if not queue.has_slot(facts.counted_as, username, now):
             return False
         queue.remember(facts.counted_as, username, now)
-        self.counts[FILE_REALM, _OUTCOMES[True]] += 1
+        self._counts[FILE_REALM, _OUTCOMES[True]] += 1
         return True
 
     def stop(self) -> None:
@@ -269,9 +269,17 @@ class Verifier:
         realms = self.realms
         if realms.takes_tokens_as_passwords and looks_like_token(password.encode()):
             return TOKENS
-        if realms.directory is None or users is None or users.lookup(step.username) is not None:
+        if users is None or users.lookup(step.username) is not None:
             return FILE_REALM
-        return DIRECTORY
+        return realms.of_user(step.username) or FILE_REALM
+
+    def _queue(self, lane: str) -> LogInQueue:
+        """Return the queue of a realm, which stays for as long as the daemon runs."""
+        queue = self._queues.get(lane)
+        if queue is None:
+            local = self._queues[FILE_REALM]
+            queue = self._queues[lane] = LogInQueue(self._longest_delay, MOST_OUTSIDE, local)
+        return queue
 
     def _look(self, lane: str) -> None:
         """Start the log-ins that are due."""
@@ -304,11 +312,23 @@ class Verifier:
         if log_in.lane == TOKENS:
             verified = self._token_realm(password).verify(password)
         else:
-            directory = self.realms.directory
-            if directory is None:  # a reload has taken it away meanwhile
-                raise CredentialsRefused("there is no directory any more")
-            verified = directory.verify(username, password)
-        return verified.addCallback(_checked_identity, users)
+            realm = self.realms.password_realm(log_in.lane)
+            if realm is None:  # a reload has taken it away meanwhile
+                raise CredentialsRefused(f"there is no realm {log_in.lane} any more")
+            verified = realm.verify(username, password)
+        return verified.addCallback(self._checked, log_in.lane, users)
+
+    def _checked(self, identity: OutsideIdentity, lane: str, users: UserFile) -> OutsideIdentity:
+        """Refuse a realm that speaks of a user of another one."""
+        if users.lookup(identity.name) is not None:
+            raise CredentialsRefused(
+                f"{identity.name!r} is a user of the users file, and no other realm can be that "
+                "user"
+            )
+        owner = lane if lane == TOKENS else self.realms.of_user(identity.name)
+        if owner != lane:
+            raise CredentialsRefused(f"{identity.name!r} is a user of the realm {owner}")
+        return identity
 
     def _token_realm(self, token: str) -> TokenRealm:
         issuer = issuer_of(token)
@@ -333,7 +353,7 @@ class Verifier:
         log_in = self._log_ins[key]
         is_right = True if isinstance(result, OutsideIdentity) else result
         delay = self._queues[log_in.lane].settled(key, is_right, self._clock.seconds())
-        self.counts[log_in.lane, _OUTCOMES[is_right]] += 1
+        self._counts[log_in.lane, _OUTCOMES[is_right]] += 1
         if is_right is False:
             self._note(log_in)
         if log_in.is_gone:
@@ -385,15 +405,6 @@ class Verifier:
             del self._log_ins[key]
         else:
             log_in.is_gone = True
-
-
-def _checked_identity(identity: OutsideIdentity, users: UserFile) -> OutsideIdentity:
-    """Refuse an outside realm that speaks of a user of the users file."""
-    if users.lookup(identity.name) is not None:
-        raise CredentialsRefused(
-            f"{identity.name!r} is a user of the users file, and no other realm can be that user"
-        )
-    return identity
 
 
 def _client(facts: LogInTransport) -> str:
@@ -552,7 +563,13 @@ class Authenticator:
 
 def outside_principal(identity: OutsideIdentity) -> Principal:
     """Return the principal of a user of an outside realm."""
-    return Principal("user", identity.name, groups=identity.groups, realm=identity.realm)
+    return Principal(
+        "user",
+        identity.name,
+        groups=identity.groups,
+        realm=identity.realm,
+        account=identity.account,
+    )
 
 
 def _same_user(result: Verification, before: OutsideIdentity | None) -> Verification:

@@ -17,13 +17,14 @@ from amqproute.config.field_types import (
     FromList,
     Mechanism,
     Network,
+    RealmName,
     Right,
     Seconds,
     ShortText,
     Trust,
     Who,
 )
-from amqproute.config.realm_settings import IssuerSettings, LdapSettings
+from amqproute.config.realm_settings import IssuerSettings, LdapSettings, PluginRealmSettings
 from amqproute.config.schema_base import AT_START, InheritingSettings, Settings
 
 __all__ = ["AccessSettings", "ContractSettings", "ListenSettings", "TlsSettings", "UserSettings"]
@@ -193,6 +194,11 @@ class UserSettings(Settings):
     ldap: LdapSettings | None = Field(
         default=None,
         description="A directory that verifies the passwords of all other users. null: none.",
+    )
+    realms: dict[RealmName, PluginRealmSettings] = Field(
+        default={},
+        description="Realms that plug-ins make, by a name of your own. Those for passwords are "
+        "asked before the directory, in this order.",
     )
     issuers: dict[ShortText, IssuerSettings] = Field(
         default={},

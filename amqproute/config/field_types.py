@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    ValidationInfo,
+)
 
 from amqproute import address, dial_policy
 from amqproute.config import units
@@ -132,6 +139,41 @@ def file_path(text: str, directory: Path | None, credentials: Path | None) -> Pa
     if text.startswith(CREDENTIALS):
         return credential(text, credentials)
     return Path(text) if directory is None else directory / text
+
+
+def _realm_name(text: str) -> str:
+    """Check the name of a realm; the broker's own have theirs already."""
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", text):
+        raise ValueError(
+            f"{text!r} is not the name of a realm; write up to 32 small letters, digits and hyphens"
+        )
+    if text in ("file", "ldap", "oauth"):
+        raise ValueError(f"the name {text!r} is that of a realm of the broker itself; take another")
+    return text
+
+
+def _user_pattern(text: str) -> str:
+    """Check a pattern for names of users."""
+    if not text or any(mark in text for mark in "?[]") or any(each.isspace() for each in text):
+        raise ValueError(f"{text!r} is not a pattern of names of users, as in svc-*")
+    return text
+
+
+def _with_credentials(value: object, info: ValidationInfo) -> object:
+    """Return settings of a plug-in in which texts ``%d/NAME`` are paths of credentials."""
+    context = info.context if isinstance(info.context, dict) else {}
+    directory = context.get("credentials")
+
+    def resolved(each: object) -> object:
+        if isinstance(each, str) and each.startswith(CREDENTIALS):
+            return str(credential(each, directory))
+        if isinstance(each, list):
+            return [resolved(item) for item in each]
+        if isinstance(each, dict):
+            return {key: resolved(item) for key, item in each.items()}
+        return each
+
+    return resolved(value)
 
 
 def include_pattern(text: str) -> str:
@@ -451,6 +493,10 @@ IncludePattern = Annotated[str, AfterValidator(include_pattern)]
 ContainerId = Annotated[str, AfterValidator(_container_id)]
 PolicyName = Annotated[str, AfterValidator(_policy_name)]
 RegularExpression = Annotated[str, AfterValidator(_regular_expression)]
+RealmName = Annotated[str, AfterValidator(_realm_name)]
+UserPattern = Annotated[str, AfterValidator(_user_pattern)]
+FreeSettings = Annotated[dict[str, JsonValue], BeforeValidator(_with_credentials)]
+"""Settings that a plug-in checks; the broker does not know them."""
 ShortText = Annotated[str, AfterValidator(_short_text)]
 Target = Annotated[str, AfterValidator(_target)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]

@@ -227,10 +227,14 @@ def _places_in(config: Config, merged: MergedDocument) -> dict[Location, ConfigP
                 if key != new:
                     renamed[*at, key] = new
                 walk(inner, each, (*at, key))
-        elif isinstance(value, tuple) and isinstance(given, list):
+        elif isinstance(value, tuple | list) and isinstance(given, list):
             for index, (inner, each) in enumerate(zip(given, value, strict=False)):
                 walk(inner, each, (*at, index))
-        elif isinstance(value, Path) and isinstance(given, str) and given.startswith(CREDENTIALS):
+        elif (
+            isinstance(given, str)
+            and given.startswith(CREDENTIALS)
+            and (isinstance(value, Path) or value != given)
+        ):
             credentials[at] = given
 
     walk(merged.data, config, ())
@@ -502,7 +506,7 @@ def _check_management(config: Config, place: _Place) -> Iterator[ConfigProblem]:
 
 def _check_realms(config: Config, place: _Place) -> Iterator[ConfigProblem]:
     users = config.users
-    if users.token_passwords and not users.issuers:
+    if users.token_passwords and not users.issuers and not users.realms:
         words = "needs an issuer of tokens under users.issuers"
         yield place.problem(("users", "token-passwords"), words)
     issuers: dict[str, str] = {}
@@ -565,7 +569,7 @@ def _check_one_listen(
             (*at, "mechanisms"),
             "EXTERNAL needs a unix socket, or TLS with client-certificate: optional or required",
         )
-    if not config.users.issuers:
+    if not config.users.issuers and not config.users.realms:
         for index, name in enumerate(listen.mechanisms):
             if name in ("OAUTHBEARER", "XOAUTH2"):
                 words = f"{name} needs an issuer of tokens under users.issuers"
@@ -822,7 +826,7 @@ def unresolved_credentials(config: Config) -> list[ConfigProblem]:
             f"{path} is a credential, and ${CREDENTIALS_VARIABLE} is not set; systemd sets it for "
             "a unit with LoadCredential=",
         )
-        for at, path in _named_files(config)
+        for at, path in (*_named_files(config), *_credentials_of_plugins(config))
         if is_unresolved(path)
     ]
 
@@ -860,6 +864,23 @@ def _files_of_realms(config: Config) -> Iterator[tuple[Location, Path | None]]:
         at = ("users", "issuers", name)
         yield (*at, "trust"), None if each.trust == SYSTEM_TRUST else Path(each.trust)
         yield (*at, "keys-file"), each.keys_file
+
+
+def _credentials_of_plugins(config: Config) -> Iterator[tuple[Location, Path]]:
+    """Yield the credentials that settings of plug-ins name; other files only they know."""
+
+    def walk(value: object, at: Location) -> Iterator[tuple[Location, Path]]:
+        if isinstance(value, str) and value.startswith(CREDENTIALS):
+            yield at, Path(value)
+        elif isinstance(value, dict):
+            for key, each in value.items():
+                yield from walk(each, (*at, key))
+        elif isinstance(value, list):
+            for index, each in enumerate(value):
+                yield from walk(each, (*at, index))
+
+    for name, realm in config.users.realms.items():
+        yield from walk(realm.settings, ("users", "realms", name, "settings"))
 
 
 def _what_is_wrong(path: Path) -> str:
@@ -962,14 +983,14 @@ def _advise_realms(config: Config, place: _Place) -> Iterator[ConfigProblem]:
     if users.issuers and not offered & for_tokens and not has_http:
         words = "nobody can log in by them: no endpoint under listen has OAUTHBEARER or XOAUTH2"
         yield place.problem(("users", "issuers"), words)
-    if users.ldap is None and not users.issuers:
+    if users.ldap is None and not users.issuers and not users.realms:
         return
     for index, rule in enumerate(config.access):
         if rule.who in ("user:*", "*") and rule.allow:
             at: Location = ("access", index) if place.is_given(("access",)) else ("access",)
             words = (
-                f"a rule gives {rule.who} rights: that includes every user of the directory "
-                "and of all issuers; name their groups, as in group:operators"
+                f"a rule gives {rule.who} rights: that includes every user of the directory, of "
+                "all issuers and of all realms; name their groups, as in group:operators"
             )
             yield place.problem(at, words)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of users of a directory and of issuers of tokens."""
+"""Settings of users of a directory, of issuers of tokens, and of realms of plug-ins."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from pydantic import Field, model_validator
 from amqproute.config.field_types import (
     DirectoryUrl,
     FilePath,
+    FreeSettings,
     FromList,
     IssuerUrl,
     Seconds,
     ShortText,
     Trust,
+    UserPattern,
 )
 from amqproute.config.schema_base import HOUR, Settings
 
-__all__ = ["IssuerSettings", "LdapSettings"]
+__all__ = ["IssuerSettings", "LdapSettings", "PluginRealmSettings"]
 
 Template = Annotated[str, Field(min_length=1, max_length=1000)]
 Algorithm = Literal[
@@ -206,6 +208,32 @@ class IssuerSettings(Settings):
     scope: Annotated[str, Field(max_length=200)] = Field(
         default="",
         description="The scope that a client without a valid token is told to ask for.",
+    )
+
+
+class PluginRealmSettings(Settings):
+    """A realm that a plug-in makes; see docs/realms.md."""
+
+    kind: ShortText = Field(
+        description="The kind: the name that a distribution installed beside amqproute has for it "
+        "in the group amqproute.realms.",
+    )
+    users: UserPattern = Field(
+        default="*",
+        description="The names of the users whose passwords it verifies; * stands for any run of "
+        "characters. Of several realms the first one whose pattern fits decides. Not for realms "
+        "that verify tokens.",
+    )
+    deadline: Seconds = Field(
+        default=10.0,
+        ge=0.1,
+        le=60,
+        description="How long an answer may take; then the log-in ends as a temporary failure.",
+    )
+    settings: FreeSettings = Field(
+        default={},
+        description="Settings of the plug-in, which checks them. Secrets belong into the "
+        "environment (${NAME}) or into files (%d/NAME).",
     )
 
 

@@ -1,34 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An issuer of tokens as a plug-in of the realm; importing it takes the extra ``oauth``."""
+"""Issuers of tokens as a kind of realm; importing it takes the extra ``oauth``."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from amqproute.auth.issuer_keys import IssuerKeys
 from amqproute.auth.issuer_realm import IssuerRealm, IssuerTerms
 from amqproute.auth.outside_realm import RealmSurroundings
+from amqproute.auth.realm_kinds import INTERFACE, TOKENS_OF_ISSUER
 from amqproute.config.realm_settings import IssuerSettings
 
-__all__ = ["make_realm"]
+__all__ = ["OAUTH", "OauthKind"]
 
 
-def make_realm(settings: IssuerSettings, surroundings: RealmSurroundings) -> IssuerRealm:
-    """Return the realm.
+class OauthKind:
+    """Issuers; see `amqproute.auth.realm_kinds.RealmKind`."""
 
-    Args:
-        settings: an entry of ``users.issuers``.
-        surroundings: what realms use of the daemon.
-    """
-    terms = IssuerTerms(
-        issuer=settings.issuer,
-        audience=settings.audience,
-        algorithms=settings.algorithms,
-        leeway=settings.leeway,
-        user_claim=settings.user_claim,
-        group_claims=settings.group_claims,
-        group_prefix=settings.group_prefix,
-        scope=settings.scope,
-        has_discovery=settings.keys_file is None,
-    )
-    path = settings.keys_file
-    keys = IssuerKeys(settings.issuer, surroundings, None if path is None else path.read_bytes)
-    return IssuerRealm(terms, keys, surroundings)
+    interface = INTERFACE
+    verifies = TOKENS_OF_ISSUER
+
+    def prepare(self, settings: IssuerSettings) -> IssuerSettings:
+        """See `RealmKind.prepare`. A file with keys is read again while the realm is in use."""
+        return settings
+
+    def make(self, prepared: IssuerSettings, surroundings: RealmSurroundings) -> IssuerRealm:
+        """See `RealmKind.make`."""
+        terms = IssuerTerms(
+            issuer=prepared.issuer,
+            audience=prepared.audience,
+            algorithms=prepared.algorithms,
+            leeway=prepared.leeway,
+            user_claim=prepared.user_claim,
+            group_claims=prepared.group_claims,
+            group_prefix=prepared.group_prefix,
+            scope=prepared.scope,
+            has_discovery=prepared.keys_file is None,
+        )
+        path = prepared.keys_file
+        keys = IssuerKeys(prepared.issuer, surroundings, None if path is None else path.read_bytes)
+        return IssuerRealm(terms, keys, surroundings)
+
+
+OAUTH: Final = OauthKind()

@@ -23,13 +23,14 @@ from typing import Final
 
 from amqproute.auth.users import UserFile
 from amqproute.config.access_settings import ListenSettings
+from amqproute.config.config_source import dotted
 from amqproute.config.loader import ConfigProblem, check_files, unresolved_credentials
 from amqproute.config.schema import Config
 from amqproute.daemon.installed_plugins import faults, installed_plugins, required_problems
 from amqproute.daemon.journaling import DIRECTORY
 from amqproute.daemon.loss_reports import testimony
 from amqproute.daemon.node_assembly import binding_declaration
-from amqproute.daemon.realm_assembly import missing_plugins, read_secret
+from amqproute.daemon.realm_assembly import RealmKinds, realm_problems
 from amqproute.errors import ConfigError, InvalidField, StoreError, TlsError
 from amqproute.net.tls import TlsContexts, describe
 from amqproute.store.inspection import inspect_store, is_in_use
@@ -116,17 +117,18 @@ def _examine_writers(config: Config, findings: PreflightFindings) -> None:
 
 
 def _examine_realms(config: Config, findings: PreflightFindings, wrong: Set[str]) -> None:
-    """Look for the libraries and the secret of outside realms."""
-    for at, words in missing_plugins(config):
-        findings.problems.append(problem_at(config, at, words))
-    ldap = config.users.ldap
-    place = ("users", "ldap", "bind-password-file")
-    if ldap is None or ldap.bind_password_file is None or ".".join(place) in wrong:
-        return
-    try:
-        read_secret(ldap.bind_password_file)
-    except ConfigError as error:
-        findings.problems += [problem_at(config, place, each) for each in error.problems]
+    """Look for the libraries, plug-ins and secrets of outside realms, and have settings checked.
+
+    Args:
+        config: the configuration.
+        findings: get the problems.
+        wrong: settings that name files in which something is wrong.
+    """
+    for at, words in realm_problems(config, RealmKinds()):
+        key = dotted(at)
+        # What a plug-in says about a credential that cannot be seen here means nothing.
+        if not any(key == each or each.startswith(f"{key}.") for each in wrong):
+            findings.problems.append(problem_at(config, at, words))
 
 
 def _examine_bindings(config: Config, findings: PreflightFindings) -> None:

@@ -131,9 +131,9 @@ SECTIONS: Final[Mapping[str, tuple[str, tuple[MetricFamily, ...]]]] = {
             ),
             _counter(
                 "log_ins",
-                "Log-ins with a password or token that were decided. `realm` is `file`, `ldap` or "
-                "`oauth`; `result` is `accepted`, `refused`, `unavailable` (the realm could not "
-                "tell) or `crowded` (too many waited)",
+                "Log-ins with a password or token that were decided. `realm` is `file`, `ldap`, "
+                "`oauth` or a name of `users.realms`; `result` is `accepted`, `refused`, "
+                "`unavailable` (the realm could not tell) or `crowded` (too many waited)",
                 ("realm", "result"),
             ),
             _counter(

@@ -255,12 +255,14 @@ class OutsideIdentity:
         realm: which realm it was.
         groups: the groups that the user belongs to.
         expires: seconds since the epoch from which on this holds no more; None for no end.
+        account: by which the realm is asked whether the user is still there.
     """
 
     name: str
     realm: str
     groups: frozenset[str] = frozenset()
     expires: float | None = None
+    account: str = field(default="", compare=False)
 
 
 Verification: TypeAlias = OutsideIdentity | bool | None

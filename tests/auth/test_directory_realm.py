@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.directory_realm import (
@@ -44,6 +45,9 @@ class Servers:
             self.clock.rightNow += min(self.down[server], seconds)
             raise ServerFailed("it is down")
         return self.user if password == "secret" else None
+
+    def look_up(self, server: str, name: str, seconds: float) -> DirectoryUser | None:
+        return self.verify(server, name, "secret", seconds)
 
     def probe(self, server: str, seconds: float) -> None:
         self.verify(server, "", "secret", seconds)
@@ -91,7 +95,12 @@ class DirectoryCase(SynchronousTestCase):
 
     def make(self, **changes: float | str) -> DirectoryRealm:
         surroundings = RealmSurroundings(
-            "ldap", self.clock, lambda: 0.0, lambda _: fail(FetchFailed()), bytes
+            "ldap",
+            self.clock,
+            lambda: 0.0,
+            lambda _: fail(FetchFailed()),
+            bytes,
+            MemoryReactorClock(),  # type: ignore[no-untyped-call]
         )
         terms = DirectoryTerms(("ldaps://a", "ldaps://b"), **changes)  # type: ignore[arg-type]
         return DirectoryRealm(terms, self.servers, self.threads, surroundings)
@@ -256,3 +265,45 @@ class EscapeTests(SynchronousTestCase):
             ("cn=a\\", "a"),
         ):
             self.assertEqual(first_value(dn), value, dn)
+
+
+class RecheckTests(DirectoryCase):
+    """Users who have logged in are looked up again, without their passwords."""
+
+    def test_cannot_tell(self) -> None:
+        """A broker without an entry of its own cannot look anybody up."""
+        self.assertIsNone(self.realm.recheck("ann"))
+
+    def test_rechecked(self) -> None:
+        """The user is looked up by the name as given, and has the groups of now."""
+        self.realm = self.make(looks_up=True)
+        self.servers.user = DirectoryUser(("ann",), ("ops",))
+        found = self.successResultOf(self.realm.verify("Ann@corp.test", "secret"))
+        self.assertEqual(found.account, "Ann@corp.test")
+        self.servers.user = DirectoryUser(("ann",), ("readers",))
+        asked = self.realm.recheck(found.account)
+        assert asked is not None
+        now = self.successResultOf(asked)
+        self.assertEqual((now.name, now.groups), ("ann", {"readers"}))
+        self.assertEqual(self.servers.asked[-1][1], "Ann@corp.test")
+
+    def test_gone(self) -> None:
+        """An account that is gone has no remembered password any more; others have theirs."""
+        self.realm = self.make(looks_up=True)
+        for name in ("ann", "bob"):
+            self.servers.user = DirectoryUser((name,))
+            self.successResultOf(self.realm.verify(name, "secret"))
+        self.servers.user = None
+        asked = self.realm.recheck("ann")
+        assert asked is not None
+        self.failureResultOf(asked, CredentialsRefused)
+        self.assertEqual(self.refused("ann", "secret"), "the directory refuses it")
+        self.assertEqual(self.successResultOf(self.realm.verify("bob", "secret")).name, "bob")
+
+    def test_down(self) -> None:
+        """Servers that are down say nothing about the user."""
+        self.realm = self.make(looks_up=True)
+        self.servers.down = {"ldaps://a": 0.0, "ldaps://b": 0.0}
+        asked = self.realm.recheck("ann")
+        assert asked is not None
+        self.failureResultOf(asked, RealmUnavailable)

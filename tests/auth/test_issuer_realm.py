@@ -11,6 +11,7 @@ from typing import Any
 from joserfc.jwk import ECKey, OctKey, RSAKey
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.issuer_keys import (
@@ -42,7 +43,12 @@ class IssuerCase(SynchronousTestCase):
 
     def make(self, read_file: Callable[[], bytes] | None = None, **changes: Any) -> IssuerRealm:
         surroundings = RealmSurroundings(
-            "oauth test", self.clock, self.now, self.issuer.fetch, lambda count: b"r" * count
+            "oauth test",
+            self.clock,
+            self.now,
+            self.issuer.fetch,
+            lambda count: b"r" * count,
+            MemoryReactorClock(),  # type: ignore[no-untyped-call]
         )
         given = {"issuer": self.issuer.url, "audience": ("amqproute",), "algorithms": ("ES256",)}
         terms = IssuerTerms(**{**given, **changes})
@@ -305,7 +311,8 @@ class KeyTests(IssuerCase):
             def fetch(_: str, document: Any = document) -> Deferred[bytes]:
                 return succeed(json.dumps(document).encode())
 
-            surroundings = RealmSurroundings("t", self.clock, self.now, fetch, bytes)
+            threads: Any = MemoryReactorClock()  # type: ignore[no-untyped-call]
+            surroundings = RealmSurroundings("t", self.clock, self.now, fetch, bytes, threads)
             keys = IssuerKeys(self.issuer.url, surroundings)
             error = self.failureResultOf(keys.find("k", "ES256"), RealmUnavailable).value
             self.assertIn(words, str(error))

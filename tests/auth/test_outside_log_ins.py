@@ -16,6 +16,7 @@ from amqproute.auth.log_in_queue import SLOTS
 from amqproute.auth.outside_realm import (
     MOST_GROUPS,
     CredentialsRefused,
+    NamedRealm,
     OutsideRealms,
     RealmUnavailable,
     checked_groups,
@@ -64,6 +65,10 @@ class Directory:
         self.is_down = False
         self.is_stopped = False
         self.name = "bob"
+        self.account = "the account of bob"
+        self.rechecked: list[str] = []
+        self.now: OutsideIdentity | Exception | None = None
+        """The answer to `recheck`; None if it cannot tell."""
 
     def verify(self, name: str, password: str) -> Deferred[OutsideIdentity]:
         self.asked.append(name)
@@ -74,7 +79,16 @@ class Directory:
             return fail(RealmUnavailable("ldaps://a: connection refused"))
         if password != "secret":
             return fail(CredentialsRefused("the directory refuses it"))
-        return succeed(OutsideIdentity(self.name, "ldap", frozenset({"ops"})))
+        groups = frozenset({"ops"})
+        return succeed(OutsideIdentity(self.name, "ldap", groups, account=self.account))
+
+    def recheck(self, account: str) -> Deferred[OutsideIdentity] | None:
+        self.rechecked.append(account)
+        if self.now is None:
+            return None
+        if isinstance(self.now, Exception):
+            return fail(self.now)
+        return succeed(self.now)
 
     def probe(self) -> Deferred[str]:
         return succeed("down" if self.is_down else "")
@@ -121,7 +135,7 @@ class OutsideCase(SynchronousTestCase):
         self.users = UserFile(Path("users.yaml"), {"ann": SECRET})
         self.realms = OutsideRealms()
         self.directory, self.issuer = Directory(), Issuer()
-        self.realms.adopt(self.directory, [self.issuer], True)
+        self.realms.adopt([NamedRealm("ldap", self.directory)], [self.issuer], True)
         self.verifier = Verifier(
             self.clock, lambda function, *given: succeed(function(*given)), 8.0, self.realms
         )
@@ -191,13 +205,56 @@ class RealmOfTests(OutsideCase):
         self.assertIs(self.settle(self.verify(step)), False)
         self.assertIn("is a user of the users file", " ".join(self.lines))
 
+    def test_several(self) -> None:
+        """The first realm decides whose users have such names, and no other one is asked."""
+        machines, second = Directory(), Directory()
+        machines.name = "svc-a"
+        named = [
+            NamedRealm("machines", machines, "svc-*"),
+            NamedRealm("second", second, "*-a"),
+            NamedRealm("ldap", self.directory),
+        ]
+        self.realms.adopt(named, [], False)
+        for name, realm in (("svc-a", machines), ("x-a", second), ("bob", self.directory)):
+            self.settle(self.verify(VerifyCredentials(name, "wrong")))
+            self.assertEqual(realm.asked, [name])
+        self.assertIsInstance(
+            self.settle(self.verify(VerifyCredentials("svc-a", "secret"))), OutsideIdentity
+        )
+        self.assertEqual(self.verifier.counts["machines", "accepted"], 1)
+        self.assertEqual(self.verifier.counts["second", "crowded"], 0)
+        self.assertEqual(self.realms.names, ("machines", "second", "ldap"))
+        self.assertTrue(self.realms.has("second"))
+        self.assertFalse(self.realms.has("third"))
+
+    def test_names_of_another_realm(self) -> None:
+        """A realm that answers with the name of another one's user is refused."""
+        named = [NamedRealm("machines", Directory(), "svc-*"), NamedRealm("ldap", self.directory)]
+        self.realms.adopt(named, [], False)
+        self.directory.name = "svc-a"
+        self.assertIs(self.settle(self.verify(VerifyCredentials("SVC-A", "secret"))), False)
+        self.assertIn("'svc-a' is a user of the realm machines", self.lines[0])
+
+    def test_queues(self) -> None:
+        """A realm that hangs delays the users of no other one."""
+        slow = Directory()
+        slow.waiting = []
+        named = [NamedRealm("slow", slow, "slow-*"), NamedRealm("ldap", self.directory)]
+        self.realms.adopt(named, [], False)
+        for number in range(100):
+            facts = LogInTransport(f"192.0.2.{number}", tls=True)
+            self.verify(VerifyCredentials(f"slow-{number}", "x"), facts)
+        self.assertEqual(len(slow.waiting), MOST_OUTSIDE)
+        found = self.verify(VerifyCredentials("bob", "secret"))
+        self.assertIsInstance(self.successResultOf(found), OutsideIdentity)
+
     def test_token_as_password(self) -> None:
         """It never reaches the directory, and is a password like others where that is off."""
         token = self.issuer.issue("carl")
         found = self.settle(self.verify(VerifyCredentials("whoever", token)))
         self.assertEqual(found, self.issuer.good[token])
         self.assertEqual(self.directory.asked, [])
-        self.realms.adopt(self.directory, [self.issuer], False)
+        self.realms.adopt([NamedRealm("ldap", self.directory)], [self.issuer], False)
         self.assertIs(self.settle(self.verify(VerifyCredentials("whoever", token))), False)
 
     def test_unknown_issuer(self) -> None:
@@ -209,7 +266,7 @@ class RealmOfTests(OutsideCase):
     def test_adopt(self) -> None:
         """A realm that is not used any more is stopped, others are not."""
         other = Directory()
-        self.realms.adopt(other, [self.issuer], False)
+        self.realms.adopt([NamedRealm("ldap", other)], [self.issuer], False)
         self.assertEqual((self.directory.is_stopped, other.is_stopped), (True, False))
         self.assertIs(self.realms.issuer(ISSUER), self.issuer)
         self.assertEqual(set(self.realms.probes()), {"ldap", f"oauth {ISSUER}"})
@@ -272,7 +329,7 @@ class QueueTests(OutsideCase):
         for each in range(SLOTS):
             self.verify(VerifyCredentials(f"u{each}", "x"))
         last = self.verify(VerifyCredentials("bob", "secret"))
-        self.realms.adopt(None, [], False)
+        self.realms.adopt([], [], False)
         while self.directory.waiting:
             self.directory.waiting.pop().errback(RealmUnavailable("stopped"))
         self.assertIs(self.settle(last), False)
@@ -287,7 +344,7 @@ class MechanismTests(OutsideCase):
         self.assertIn(OAUTHBEARER, self.authenticator().offers(TLS))
         self.assertNotIn(OAUTHBEARER, self.authenticator().offers(clear))
         self.assertIn(XOAUTH2, self.authenticator(plain_without_tls=True).offers(clear))
-        self.realms.adopt(None, [], False)
+        self.realms.adopt([], [], False)
         self.assertNotIn(OAUTHBEARER, self.authenticator().offers(TLS))
 
     def test_taken(self) -> None:
@@ -411,6 +468,6 @@ class RightsTests(OutsideCase):
         self.assertTrue(log_in.is_known(bob))
         self.assertFalse(log_in.is_known(Principal("user", "ann", realm="ldap")))
         self.assertFalse(log_in.is_known(Principal("user", "bob")))
-        self.realms.adopt(None, [], False)
+        self.realms.adopt([], [], False)
         self.assertFalse(log_in.is_known(bob))
         self.assertIsNone(self.successResultOf(log_in.bearer(token_of("dora"), TLS)))

@@ -278,6 +278,21 @@ REFUSED: list[tuple[str, list[str]]] = [
         ["1: users.issuers.b.issuer: is that of 'a' already"],
     ),
     (
+        "users: {realms: {LDAP: {kind: a}, ldap: {kind: a}, b: {}, c: {kind: a, users: 'a?'}}}\n",
+        [
+            "1: users.realms.LDAP: 'LDAP' is not the name of a realm; write up to 32 small letters, digits and hyphens",
+            "1: users.realms.ldap: the name 'ldap' is that of a realm of the broker itself; take another",
+            "1: users.realms.b.kind: is missing; it has no default",
+            "1: users.realms.c.users: 'a?' is not a pattern of names of users, as in svc-*",
+        ],
+    ),
+    (
+        "users: {realms: {a: {kind: b, settings: {x: '%d/../y'}}}}\n",
+        [
+            "1: users.realms.a.settings: '%d/../y' is not a credential; write %d/NAME, with the NAME in the unit's LoadCredential="
+        ],
+    ),
+    (
         "users: {token-passwords: true}\n",
         ["1: users.token-passwords: needs an issuer of tokens under users.issuers"],
     ),

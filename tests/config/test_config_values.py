@@ -84,6 +84,27 @@ class ValueTests(FilesCase):
         (problem,) = unresolved_credentials(self.load({"HUSH": "hush"}))
         self.assertEqual(problem.key, "users.ldap.bind-password-file")
 
+    def test_free_settings(self) -> None:
+        """The settings of a plug-in are one value, without what is secret in them."""
+        self.write(
+            "amqproute.yaml",
+            "users:\n  realms:\n    corp:\n      kind: staff\n      settings:\n"
+            "        files: [a, '%d/key']\n        password: ${HUSH}\n",
+        )
+        config = self.load(ENVIRON)
+        self.assertEqual(
+            config.users.realms["corp"].settings,
+            {"files": ["a", "/c/key"], "password": "very-hush"},
+        )
+        found = self.changed(config)
+        self.assertEqual(
+            found["users.realms.corp.settings"],
+            ({"files": ["a", "%d/key"], "password": "${HUSH}"}, "environment", "amqproute.yaml:5"),
+        )
+        self.assertEqual(found["users.realms.corp.kind"], ("staff", "file", "amqproute.yaml:4"))
+        (problem,) = unresolved_credentials(self.load({"HUSH": "hush"}))
+        self.assertEqual(problem.key, "users.realms.corp.settings.files[1]")
+
     def test_all(self) -> None:
         """Without a file every value is a default; one that is given has its line all the same."""
         values = [*setting_values(Config())]

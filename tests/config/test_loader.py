@@ -454,7 +454,7 @@ class ShippedTests(SynchronousTestCase):
         self.assertEqual(parsed.problems, [])
         inside = {"listen", "access", "nodes", "bindings", "virtual-hosts", "routes", "peers"}
         inside |= {"contracts", "policies"}
-        maps = {("users", "ldap"), ("users", "issuers")}
+        maps = {("users", "ldap"), ("users", "issuers"), ("users", "realms")}
         for key in all_keys():
             is_inside = key[0] in inside and len(key) > 1
             is_inside = is_inside or (key[:2] in maps and len(key) > 2)

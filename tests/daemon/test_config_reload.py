@@ -24,11 +24,13 @@ from amqproute.daemon.log_output import LogOutput
 from amqproute.daemon.service import DaemonService
 from amqproute.daemon.tracing_assembly import Tracing
 from amqproute.errors import AmqprouteError, ConfigError
+from amqproute.plugins import REALMS
 from amqproute.services.management_node import MANAGEMENT
 from amqproute.tracing.otlp_exporter import OtlpSink
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Principal
 from tests.integration.support import certificates, new_directory
 from tests.net.test_certificate_reload import revocation_list
+from tests.support.tiny_distribution import REALM_KINDS, install
 
 BETA: Final = Principal("peer", "beta.example")
 ANNA: Final = Principal("user", "anna")
@@ -131,7 +133,8 @@ OBSERVED: Final[dict[str, Probe]] = {
     "auto-create": auto_creates,
     "tls": lambda app: app.certificates.contexts.files,  # type: ignore[union-attr]
     "listen": lambda app: [each.places.terms for each in app.listeners],
-    "users.ldap": lambda app: app.access.realms.directory,
+    "users.ldap": lambda app: app.access.realms.password_realm("ldap"),
+    "users.realms": lambda app: app.access.realms._passwords,
     "users.issuers": lambda app: dict(app.access.realms._issuers),
     "users.token-passwords": lambda app: app.access.realms.takes_tokens_as_passwords,
     "users": lambda app: app.access.users.path,
@@ -304,7 +307,8 @@ CHANGED: Final[dict[str, Any]] = {
     "users.issuers.algorithms": ["ES256"], "users.issuers.leeway": 7,
     "users.issuers.user-claim": "email", "users.issuers.group-claims": ["b"],
     "users.issuers.group-prefix": "b:", "users.issuers.scope": "b",
-    "users.token-passwords": True,
+    "users.token-passwords": True, "users.realms.kind": "guests",
+    "users.realms.users": "svc-*", "users.realms.deadline": 7, "users.realms.settings": {"a": 1},
     "management.rabbitmq-api": True, "management.rabbitmq-metrics": True,
     "log.format": "json", "log.level": "warn", "shutdown-timeout": 7,
     **{
@@ -354,6 +358,9 @@ class ReloadCase(TestCase):
 
     async def setUp(self) -> None:
         self.directory = new_directory()
+        points = {REALMS: {"staff": "tiny_acme_realms:STAFF", "guests": "tiny_acme_realms:GUESTS"}}
+        modules = {"tiny_acme_realms": REALM_KINDS}
+        self.addCleanup(install(self.directory / "site", "tiny_acme", modules, points))
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         issued = certificates().issue("alpha.example")
@@ -420,7 +427,7 @@ class ReloadCase(TestCase):
             names = {"certificate": "chain", "private-key": "key"}
             name = names.get(inner[0], inner[0] if group == "tls" else "users")
             return {group: {**self.settings[group], inner[0]: str(self.directory / f"{name}-2")}}
-        if key.startswith(("users.ldap.", "users.issuers.", "users.token")):
+        if key.startswith(("users.ldap.", "users.realms.", "users.issuers.", "users.token")):
             return {group: {**self.settings[group], **self.changed_realm(key)}}
         if key == "tls.crl":
             return {group: {**self.settings[group], "crl": [str(self.directory / "crl")]}}
@@ -455,6 +462,8 @@ class ReloadCase(TestCase):
     def changed_realm(self, key: str) -> dict[str, Any]:
         """Return the settings of outside realms in which one has another value."""
         _, kind, *inner = key.split(".")
+        if kind == "realms":
+            return {kind: {"corp": {"kind": "staff", inner[0]: CHANGED[key]}}}
         realm: dict[str, Any] = {"servers": ["ldaps://a.example"]}
         issuer: dict[str, Any] = {"issuer": "https://a.example", "audience": ["a"]}
         if not inner:

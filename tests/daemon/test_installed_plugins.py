@@ -9,6 +9,7 @@ from typing import Any
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from amqproute.auth.realm import LogInTransport
 from amqproute.cli.commands.check import examine
 from amqproute.cli.commands.doctor import _of_configuration
 from amqproute.config import load, loads
@@ -17,9 +18,10 @@ from amqproute.daemon.installed_plugins import adopt_plugins, installed_plugins
 from amqproute.daemon.preflight import examine_files
 from amqproute.errors import ConfigError
 from amqproute.filters.registry import adopt_kinds, capabilities, read_filters
-from amqproute.plugins import FILTERS
+from amqproute.plugins import FILTERS, REALMS
+from amqproute.values import Principal
 from amqproute.wire.amqp10.types import Described, Symbol
-from tests.support.tiny_distribution import COLOR_FILTER, install
+from tests.support.tiny_distribution import COLOR_FILTER, REALM_KINDS, install
 
 MODULES = {"tiny_acme_color": COLOR_FILTER, "tiny_acme_bad": "raise ValueError('no license')\n"}
 POINTS = {FILTERS: {"color": "tiny_acme_color:COLOR", "bad": "tiny_acme_bad:BAD"}}
@@ -84,6 +86,34 @@ class InstalledTests(PluginCase):
         config = loads("plugins: {required: [color]}\n", "f")
         self.assertEqual(examine_files(config).problems, [])
 
+    def test_realms(self) -> None:
+        """Kinds of realms are named if they fail, and in use if the configuration has them."""
+        points = {
+            REALMS: {
+                "staff": "tiny_realms:STAFF",
+                "guests": "tiny_realms:GUESTS",
+                "later": "tiny_realms:LATER",
+                "ldap": "tiny_realms:STAFF",
+            }
+        }
+        modules = {"tiny_realms": REALM_KINDS}
+        self.addCleanup(install(self.directory / "realms", "tiny_realms", modules, points))
+        plugins = [each for each in installed_plugins() if each.group == REALMS]
+        config = loads("users: {realms: {corp: {kind: staff}}}\n", "f")
+        adopt_plugins(config, plugins, lambda: 0.0)
+        place = "(amqproute.realms: tiny_realms:{}, tiny_realms 1.0)"
+        self.assertEqual(
+            self.lines,
+            [
+                f"error plug-in later {place.format('LATER')} is left out: it is written for "
+                "version 2 of the interface of realms, and this broker has version 1",
+                f"error plug-in ldap {place.format('STAFF')} is left out: the broker has realms "
+                "of the kind ldap itself",
+                f"info plug-in staff {place.format('STAFF')} is in use",
+            ],
+        )
+        self.assertEqual(len(examine_files(config).warnings), 3)  # with that of the filters
+
     def test_failures_are_limited(self) -> None:
         """A client that makes a plug-in fail over and over fills no log."""
         adopt_plugins(loads("", "f"), installed_plugins(), lambda: 0.0)
@@ -117,3 +147,30 @@ class StartTests(TestCase):
         app = Application(load(file), made)
         with self.assertRaises(ConfigError):
             await app.start()
+
+    async def test_realm(self) -> None:
+        """A user of a plug-in's realm logs in; a kind that fails refuses the start."""
+        from twisted.internet import reactor
+
+        directory = Path(self.mktemp()).absolute()
+        points = {REALMS: {"staff": "tiny_realms:STAFF", "later": "tiny_realms:LATER"}}
+        self.addCleanup(install(directory, "tiny_realms", {"tiny_realms": REALM_KINDS}, points))
+        file = directory / "amqproute.yaml"
+        text = f"state-directory: {directory}/state\nlisten: []\nresolver: {{dnssec: off}}\n"
+        realm = "{kind: staff, settings: {passwords: {bob: secret}}}"
+        file.write_text(f"{text}users: {{realms: {{corp: {realm}}}}}\n")
+        made: Any = reactor
+        app = Application(load(file), made)
+        await app.start()
+        self.addCleanup(app.stop)
+        facts = LogInTransport("192.0.2.1", tls=True)
+        who = await app.access.password_log_in().principal("bob", "secret", facts)
+        assert isinstance(who, Principal)
+        self.assertEqual((str(who), who.realm, who.groups), ("user:bob", "corp", {"staff"}))
+        self.assertEqual(app.access.log_ins["corp", "accepted"], 1)
+        self.assertEqual(await app.realm_probes()["corp"](), "")
+        file.write_text(f"{text}users: {{realms: {{corp: {{kind: later}}}}}}\n")
+        error = self.assertRaises(ConfigError, app.reload, load(file))
+        self.assertIn("is written for version 2", str(error))
+        self.assertEqual(app.access.realms.names, ("corp",))
+        self.assertRaises(ConfigError, Application, load(file), made)

@@ -40,6 +40,94 @@ class ColorKind:
 COLOR = ColorKind()
 """
 
+REALM_KINDS = """
+from twisted.internet.defer import Deferred, succeed
+
+from amqproute.auth.outside_realm import CredentialsRefused, RealmUnavailable
+from amqproute.auth.realm_kinds import SettingsRefused
+from amqproute.wire.sasl_mechanisms import OutsideIdentity
+
+
+class StaffRealm:
+    def __init__(self, passwords):
+        self.passwords = passwords
+        self.is_stopped = False
+
+    def verify(self, name, password):
+        if name.endswith("slow"):
+            return Deferred()
+        if name.endswith("broken"):
+            raise LookupError("no such table")
+        if name.endswith("odd"):
+            return succeed("yes")
+        if self.passwords.get(name) != password:
+            raise CredentialsRefused("the staff does not know it")
+        return succeed(OutsideIdentity(name, "", frozenset({"staff"}), account=name))
+
+    def recheck(self, account):
+        if account not in self.passwords:
+            raise CredentialsRefused("the account is closed")
+        return succeed(OutsideIdentity(account, "", frozenset({"staff"}), account=account))
+
+    def probe(self):
+        return succeed("")
+
+    def stop(self):
+        self.is_stopped = True
+
+
+class StaffKind:
+    interface = 1
+    verifies = "passwords"
+
+    def prepare(self, settings):
+        if settings.get("fail"):
+            raise LookupError("the check fails")
+        wrong = [((key,), "is no text") for key, each in settings.items() if each is None]
+        if wrong:
+            raise SettingsRefused(wrong)
+        return dict(settings)
+
+    def make(self, prepared, surroundings):
+        if "incomplete" in prepared:
+            return object()
+        return StaffRealm(prepared.get("passwords", {}))
+
+
+class PapersRealm:
+    hint = {}
+
+    def __init__(self, issuer):
+        self.issuer = issuer
+
+    def verify(self, token):
+        return succeed(OutsideIdentity(token.rpartition(".")[2], "", expires=1e12))
+
+    def probe(self):
+        raise RealmUnavailable("no papers today")
+
+    def stop(self):
+        pass
+
+
+class PapersKind:
+    interface = 1
+    verifies = "tokens"
+
+    def prepare(self, settings):
+        return settings["issuer"]
+
+    def make(self, prepared, surroundings):
+        return PapersRealm(prepared)
+
+
+class LaterKind(StaffKind):
+    interface = 2
+
+
+STAFF, GUESTS, PAPERS, LATER = StaffKind(), StaffKind(), PapersKind(), LaterKind()
+"""
+
 
 def install(
     directory: Path, name: str, modules: Mapping[str, str], points: Mapping[str, Mapping[str, str]]

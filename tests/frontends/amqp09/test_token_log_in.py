@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from amqproute.auth.outside_realm import NamedRealm
 from tests.auth.test_outside_log_ins import Directory, Issuer, token_of
 from tests.frontends.amqp09.test_log_in import LogInCase, Visitor
 from tests.support.wire09 import call
@@ -12,7 +13,7 @@ class TokenLogInTests(LogInCase):
     def setUp(self) -> None:
         super().setUp()
         self.directory, self.issuer = Directory(), Issuer()
-        self.verifier.realms.adopt(self.directory, [self.issuer], True)
+        self.verifier.realms.adopt([NamedRealm("ldap", self.directory)], [self.issuer], True)
 
     def now(self) -> float:
         """Return the wall clock of the broker, seconds."""
