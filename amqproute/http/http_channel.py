@@ -5,6 +5,9 @@
 problem, as is what is too large or too late. After a refusal within a request its rest is thrown
 away for `LINGER_SECONDS`, because a connection that is closed with octets unread is reset, and the
 client would not see the answer.
+
+A large answer goes to the transport `OCTETS_IN_TURN` at a time, as fast as its client reads: to
+copy and encrypt dozens of megabytes at once would stop the reactor.
 """
 
 from __future__ import annotations
@@ -31,10 +34,12 @@ from amqproute.http.http_messages import (
     title_of,
 )
 
-__all__ = ["HttpChannel", "HttpLimits", "WebSite"]
+__all__ = ["OCTETS_IN_TURN", "HttpChannel", "HttpLimits", "WebSite"]
 
 log = Logger()
 
+OCTETS_IN_TURN: Final = 64 * 1024
+"""Octets of an answer that are written in one turn of the reactor."""
 LINGER_SECONDS: Final = 2.0
 """Seconds in which the rest of a refused request is thrown away."""
 MOST_PARAMETERS: Final = 100
@@ -52,7 +57,7 @@ class HttpLimits:
         body_bytes: octets of a request's body, at most.
         request_seconds: time to send a request.
         answer_seconds: time to answer one.
-        idle_seconds: time between requests.
+        idle_seconds: time between requests, and for which a client reads nothing of an answer.
     """
 
     header_bytes: int = 16 * 1024
@@ -228,6 +233,70 @@ class _StreamProducer:
         self.stream.lost()
 
 
+@implementer(IPushProducer)
+class _BodyProducer:
+    """A large body on its way to the transport.
+
+    Args:
+        clock: the clock for turns and for the client's patience.
+        body: the octets.
+        write: passes octets to the transport.
+        done: called when all have been passed on.
+        stalled: called when the client reads nothing for so long.
+        stall_seconds: how long that is.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        body: bytes,
+        write: Callable[[bytes], object],
+        done: Callable[[], object],
+        stalled: Callable[[], object],
+        stall_seconds: float,
+    ) -> None:
+        self._clock = clock
+        self._body = memoryview(body)
+        self._write = write
+        self._done = done
+        self._stalled = stalled
+        self._stall_seconds = stall_seconds
+        self._is_paused = False
+        self._call: IDelayedCall | None = None  # the next part, or the end of patience
+
+    def pauseProducing(self) -> None:
+        """Wait: the transport's buffer is full."""
+        self._is_paused = True
+        self._await(self._stall_seconds, self._stalled)
+
+    def resumeProducing(self) -> None:
+        """Go on in a turn of its own."""
+        self._is_paused = False
+        self._await(0, self._next)
+
+    def stopProducing(self) -> None:
+        """Write nothing more: the connection is gone."""
+        self._body = memoryview(b"")
+        call, self._call = self._call, None
+        if call is not None and call.active():
+            call.cancel()
+
+    def _await(self, seconds: float, then: Callable[[], object]) -> None:
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = self._clock.callLater(seconds, then)
+
+    def _next(self) -> None:
+        part, self._body = self._body[:OCTETS_IN_TURN], self._body[OCTETS_IN_TURN:]
+        is_last = not self._body
+        self._write(bytes(part))
+        if is_last:
+            self.stopProducing()
+            self._done()
+        elif not self._is_paused:
+            self._await(0, self._next)
+
+
 @dataclass(slots=True)
 class _Streaming:
     """A stream of events as an answer, and what to call at its end."""
@@ -252,6 +321,7 @@ class _WebRequest(http.Request):
         self._clock = channel.clock
         self._octets = 0
         self._streaming: _Streaming | None = None
+        self._parts: _BodyProducer | None = None
         self._late: IDelayedCall | None = None
         self._is_gone = False
 
@@ -347,8 +417,31 @@ class _WebRequest(http.Request):
             self.write(b"")  # type: ignore[no-untyped-call] # the headers, at once
             self._make_stream(response)
             return
+        if len(response.body) > OCTETS_IN_TURN and self.method != b"HEAD":
+            self._make_parts(response.body)
+            return
         self.write(response.body)  # type: ignore[no-untyped-call] # Twisted's
         self.finish()  # type: ignore[no-untyped-call] # Twisted's
+
+    def _make_parts(self, body: bytes) -> None:
+        channel = self.channel
+        producer = _BodyProducer(
+            channel.clock,
+            body,
+            self.write,
+            self._end_parts,
+            channel.abort,
+            channel.limits.idle_seconds,
+        )
+        self._parts = producer
+        self.registerProducer(producer, True)  # type: ignore[no-untyped-call] # Twisted's
+        producer.resumeProducing()
+
+    def _end_parts(self) -> None:
+        self._parts = None
+        if not self._is_gone:
+            self.unregisterProducer()  # type: ignore[no-untyped-call] # Twisted's
+            self.finish()  # type: ignore[no-untyped-call] # Twisted's
 
     def _make_stream(self, response: HttpResponse) -> None:
         assert response.stream is not None
@@ -375,6 +468,9 @@ class _WebRequest(http.Request):
         streaming, self._streaming = self._streaming, None
         if streaming is not None:
             streaming.end()
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.stopProducing()
         super().connectionLost(reason)  # type: ignore[no-untyped-call] # Twisted's
 
     def _end_late(self) -> bool:

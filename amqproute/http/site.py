@@ -421,6 +421,9 @@ def _conditional(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     """Return an answer with its entity tag, or that the client has it already."""
     if request.method not in ("GET", "HEAD") or response.status != 200 or not response.body:
         return response
+    if ("Cache-Control", "no-store") in response.headers and not response.version:
+        # Nobody keeps it, so nobody asks for it by a tag; and to hash a large one takes long.
+        return response
     tag = response.entity_tag
     said = request.headers.get("if-none-match", "")
     known = [each.strip().removeprefix("W/") for each in said.split(",")]

@@ -145,7 +145,13 @@ class MetricsService:
             sources = (*self._general, *sources)
         snapshot = await take_snapshot(scope, sources, self._clock, self._seconds)
         broker = self._rabbitmq_name()
-        return await self._in_thread(lambda: ScrapeAnswer(*expose(snapshot, accept, broker)))
+
+        def write() -> ScrapeAnswer:
+            answer = ScrapeAnswer(*expose(snapshot, accept, broker))
+            snapshot.clear()  # in this thread: to free so much takes milliseconds
+            return answer
+
+        return await self._in_thread(write)
 
     def _publish(self, result: ScrapeAnswer | Failure, key: tuple[MetricsScope, str]) -> None:
         for each in self._waiting.pop(key):

@@ -69,6 +69,9 @@ class ValueTable:
         snapshot: receives the values.
         families: the families of the columns, in order.
         largest: the columns whose values are not added up: the largest counts.
+
+    Attributes:
+        is_wanted: whether a column is wanted at all.
     """
 
     def __init__(
@@ -77,20 +80,14 @@ class ValueTable:
         families: Sequence[str],
         largest: Collection[int] = (),
     ) -> None:
-        self._columns = [snapshot.column(name) for name in families]
+        self.is_wanted = snapshot.scope.wants(families)
+        self._table = snapshot.table(families)
         self._largest = largest
         self._rows: list[Sequence[float]] = []
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether a column is wanted at all."""
-        return any(column is not None for column in self._columns)
-
     def name(self, labels: tuple[str, ...], row: Sequence[float]) -> None:
         """Add a row with its own labels."""
-        for column, value in zip(self._columns, row, strict=True):
-            if column is not None:
-                column.append((labels, value))
+        self._table.add(labels, row)
 
     def sum_up(self, row: Sequence[float]) -> None:
         """Add a row to the sum."""

@@ -7,7 +7,7 @@ exists here has a name; the others of RabbitMQ are left out, and a panel for the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ from amqproute import __version__
 __all__ = ["ALIASES", "RabbitmqAlias", "alias_metrics", "rows"]
 
 
-FamilyValues = Mapping[str, Sequence[tuple[tuple[str, ...], float]]]
+FamilyValues = Mapping[str, Iterable[tuple[tuple[str, ...], float]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from twisted.internet.interfaces import IReactorTime
@@ -19,8 +20,13 @@ __all__ = [
     "MetricsScope",
     "MetricsSnapshot",
     "MetricsSource",
+    "MetricsTable",
+    "Sampled",
     "take_snapshot",
 ]
+
+Sampled = tuple[tuple[str, ...], float]
+"""The values of the labels of a sample, and its own."""
 
 SLICE_SECONDS: Final = 0.003
 """Time for which a scrape occupies the reactor at once, about."""
@@ -56,6 +62,38 @@ class MetricsScope:
         return not self.families or not self.families.isdisjoint(names)
 
 
+@dataclass(slots=True, eq=False)
+class MetricsTable:
+    """Values of families that have their labels in common, a row for each entity.
+
+    An entity is two objects, whatever the number of families: a sample of each would be an object
+    of its own, which the garbage collector walks over while the reactor waits.
+
+    Attributes:
+        labels: the labels of each row.
+        rows: the values of each, one for each family.
+    """
+
+    labels: list[tuple[str, ...]] = field(default_factory=list)
+    rows: list[Sequence[float]] = field(default_factory=list)
+
+    def add(self, labels: tuple[str, ...], row: Sequence[float]) -> None:
+        """Add a row."""
+        self.labels.append(labels)
+        self.rows.append(row)
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """The samples of one family of a table."""
+
+    table: MetricsTable
+    place: int
+
+    def __iter__(self) -> Iterator[Sampled]:
+        return zip(self.table.labels, map(itemgetter(self.place), self.table.rows), strict=True)
+
+
 @dataclass(slots=True)
 class MetricsSnapshot:
     """Values by family.
@@ -69,12 +107,12 @@ class MetricsSnapshot:
     """
 
     scope: MetricsScope = MetricsScope()
-    values: dict[str, list[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
+    values: dict[str, list[Sampled] | TableColumn] = field(default_factory=dict)
     histograms: dict[str, list[HistogramValue]] = field(default_factory=dict)
     seconds: float = 0.0
     longest_seconds: float = 0.0
 
-    def column(self, name: str) -> list[tuple[tuple[str, ...], float]] | None:
+    def column(self, name: str) -> list[Sampled] | None:
         """Return the list of values of a family, to be added to; None if it is not wanted."""
         families = self.scope.families
         if families and name not in families:
@@ -83,7 +121,18 @@ class MetricsSnapshot:
         if found is None:
             assert FAMILIES[name].kind is not MetricKind.HISTOGRAM
             found = self.values[name] = []
+        assert isinstance(found, list), name
         return found
+
+    def table(self, names: Sequence[str]) -> MetricsTable:
+        """Return a table of families that nothing else adds to; only the wanted ones are shown."""
+        table = MetricsTable()
+        for place, name in enumerate(names):
+            if self.scope.wants((name,)):
+                assert FAMILIES[name].kind is not MetricKind.HISTOGRAM
+                assert name not in self.values, name
+                self.values[name] = TableColumn(table, place)
+        return table
 
     def add(self, name: str, value: float, *labels: str) -> None:
         """Add one value."""
@@ -97,6 +146,11 @@ class MetricsSnapshot:
         if not families or name in families:
             value = HistogramValue(labels, counts.bounds, counts.cumulative(), counts.total)
             self.histograms.setdefault(name, []).append(value)
+
+    def clear(self) -> None:
+        """Forget all values, in the thread that calls."""
+        self.values.clear()
+        self.histograms.clear()
 
 
 MetricsSource = Callable[[MetricsSnapshot], Iterator[None]]

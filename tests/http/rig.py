@@ -179,7 +179,10 @@ class Web:
         """Send one request on a connection of its own; return its answer."""
         connection = self.connect(client)
         connection.send(encode(method, target, headers, body))
-        self.clock.advance(0)
+        octets = -1
+        while octets != len(connection.transport.value()):  # a large answer takes turns
+            octets = len(connection.transport.value())
+            self.clock.advance(0)
         answer = connection.answer()
         connection.lose()
         return answer

@@ -10,10 +10,22 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.http.event_stream import COMMENT_SECONDS, MOST_UNREAD, STALL_SECONDS, EventStream
-from amqproute.http.http_channel import LINGER_SECONDS, LONGEST_REFUSED, HttpLimits
-from amqproute.http.http_messages import EVENTS, HttpRequest, HttpResponse, json_response
+from amqproute.http.http_channel import (
+    LINGER_SECONDS,
+    LONGEST_REFUSED,
+    OCTETS_IN_TURN,
+    HttpLimits,
+)
+from amqproute.http.http_messages import (
+    EVENTS,
+    TEXT,
+    HttpRequest,
+    HttpResponse,
+    json_response,
+)
 from amqproute.http.site import HttpAccess, HttpResource, SiteTerms
 from tests.http.rig import ANN, BOB, GOOD, HttpConnection, Web, encode
+from tests.support.turn_clock import TurnClock
 
 
 class ChannelCase(SynchronousTestCase):
@@ -25,7 +37,8 @@ class ChannelCase(SynchronousTestCase):
         directory = Path(self.mktemp())
         directory.mkdir()
         limits = HttpLimits(header_bytes=2048, body_bytes=4096, request_seconds=10)
-        self.web = Web(directory, self.terms, limits)
+        self.clock = TurnClock()
+        self.web = Web(directory, self.terms, limits, self.clock)
         self.addCleanup(self.web.close)
         self.seen: list[HttpRequest] = []
         self.waiting: list[Deferred[HttpResponse]] = []
@@ -136,6 +149,84 @@ class BoundsTests(ChannelCase):
         said = connection.read()
         self.assertEqual(said.count(b"HTTP/1.1 200"), 2)
         self.assertLess(said.index(b"first"), said.rindex(b"HTTP/1.1"))
+
+
+LARGE = bytes(range(256)) * 4 * 1024 + b"end"
+
+
+class LargeAnswerTests(ChannelCase):
+    """Answers of a megabyte, a part in each turn of the reactor."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        answer = HttpResponse(200, LARGE, TEXT, [("Cache-Control", "no-store")])
+        self.web.site.mount("/large", lambda _: answer, access=HttpAccess.OPEN)
+        self.connection = self.web.connect()
+        self.wire = self.connection.transport
+
+    def written(self) -> int:
+        return len(self.wire.value())
+
+    def turn(self) -> int:
+        """Pass a turn; return how many octets were written in it."""
+        before = self.written()
+        self.clock.turn()
+        return self.written() - before
+
+    def test_turns(self) -> None:
+        """No turn writes more than a part; the octets are those of the answer; the next follows."""
+        self.connection.send(encode("GET", "/large") + encode("GET", "/x"))
+        self.assertLess(self.written(), OCTETS_IN_TURN)
+        parts = []
+        while part := self.turn():
+            parts.append(part)
+        self.assertEqual(len(parts), len(LARGE) // OCTETS_IN_TURN + 1)
+        self.assertLess(max(parts), OCTETS_IN_TURN + 1024)
+        answer = self.connection.answer()
+        self.assertEqual(answer.body[: len(LARGE)], LARGE)
+        self.assertEqual(int(answer.headers["Content-Length"]), len(LARGE))
+        self.assertTrue(answer.body[len(LARGE) :].startswith(b"HTTP/1.1 200"))
+        self.assertNotIn("ETag", answer.headers)
+
+    def test_a_client_that_reads_slowly(self) -> None:
+        """Nothing is written while it does not read, and all of it in the end."""
+        self.connection.send(encode("GET", "/large"))
+        for _ in range(3):
+            self.turn()
+            assert self.wire.producer is not None
+            self.wire.producer.pauseProducing()
+            written = self.written()
+            self.clock.advance(self.web.limits.idle_seconds - 1)
+            self.assertEqual(self.written(), written)
+            self.wire.producer.resumeProducing()
+        while self.turn():
+            pass
+        self.assertEqual(self.connection.answer().body, LARGE)
+        self.assertFalse(self.wire.is_aborted)
+
+    def test_a_client_that_does_not_read(self) -> None:
+        """It is given up."""
+        self.connection.send(encode("GET", "/large"))
+        self.turn()
+        assert self.wire.producer is not None
+        self.wire.producer.pauseProducing()
+        self.clock.advance(self.web.limits.idle_seconds - 1)
+        self.assertFalse(self.wire.is_aborted)
+        self.clock.advance(1)
+        self.assertTrue(self.wire.is_aborted)
+
+    def test_a_client_that_goes(self) -> None:
+        """Nothing more is written, and nothing stays behind."""
+        self.connection.send(encode("GET", "/large"))
+        self.turn()
+        self.connection.lose()
+        self.assertEqual(self.turn(), 0)
+        self.assertEqual(self.web.clock.getDelayedCalls(), [])
+
+    def test_head(self) -> None:
+        """A HEAD has the length, and no octet of it."""
+        answer = self.web.ask("HEAD", "/large")
+        self.assertEqual((answer.body, int(answer.headers["Content-Length"])), (b"", len(LARGE)))
 
 
 class DeadlineTests(ChannelCase):

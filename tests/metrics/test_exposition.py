@@ -18,7 +18,7 @@ from prometheus_client.utils import floatToGoString
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.bucket_counts import SECONDS, BucketCounts
-from amqproute.metrics.exposition import expose
+from amqproute.metrics.exposition import LINES_AT_ONCE, _Writer, expose
 from amqproute.metrics.families import FAMILIES, MetricFamily, MetricKind
 from amqproute.metrics.snapshot import HistogramValue, MetricsScope, MetricsSnapshot
 
@@ -137,12 +137,9 @@ class CostTests(SynchronousTestCase):
         snapshot = MetricsSnapshot(MetricsScope(is_detailed=True))
         families = [each for each in PLAIN if each.labels == ("virtual_host", "node")]
         self.assertGreater(len(families), 15)
+        table = snapshot.table([each.name for each in families])
         for number in range(QUEUES):
-            labels = ("/", f"queue-{number}")
-            for family in families:
-                column = snapshot.column(family.name)
-                assert column is not None
-                column.append((labels, number % 100))
+            table.add(("/", f"queue-{number}"), [number % 100] * len(families))
         calls = 0
 
         def count(frame: FrameType, event: str, _: object) -> None:
@@ -156,3 +153,15 @@ class CostTests(SynchronousTestCase):
             sys.setprofile(None)
         self.assertEqual(text.count(b"\n"), len(families) * (QUEUES + 2))
         self.assertLess(calls, 10 * QUEUES)
+
+    def test_blocks(self) -> None:
+        """No operation is about more than some hundred lines: none keeps the reactor waiting."""
+        snapshot = MetricsSnapshot(MetricsScope(is_detailed=True))
+        table = snapshot.table(["amqproute_node_messages", "amqproute_node_full"])
+        for number in range(QUEUES):
+            table.add(("/", f"queue-{number}"), (number, 0))
+        for number in range(QUEUES):
+            snapshot.add("amqproute_peer_state", number, f"org-{number}", "up")
+        blocks = list(_Writer(is_open=False).families(snapshot))
+        self.assertEqual(sum(each.count("\n") for each in blocks), 3 * (QUEUES + 2))
+        self.assertLessEqual(max(each.count("\n") for each in blocks), LINES_AT_ONCE)

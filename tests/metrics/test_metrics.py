@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
-from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue_counters import QueueCounters
@@ -261,6 +263,42 @@ class ScrapeTests(MetricsCase):
         self.assertEqual(len(found["amqproute_node_messages"]), 3)
         longest = found["amqproute_scrape_longest_stop_seconds"][()]
         self.assertLessEqual(longest, SLICE_SECONDS * 1.05)
+
+    def test_objects(self) -> None:
+        """A node in all detail is few objects, which the garbage collector walks over."""
+        for number in range(MANY):
+            name = f"made-{number}"
+            self.alpha.broker.make_internal(name, QueueLimits())
+            self.alpha.broker.nodes[name] = self.alpha.broker.internal[name]
+        snapshot = MetricsSnapshot(MetricsScope(True))
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        before = len(gc.get_objects())
+        for _ in self.nodes.nodes(snapshot):
+            pass
+        objects = len(gc.get_objects()) - before
+        self.assertEqual(len(list(snapshot.values["amqproute_node_full"])), MANY + 2)
+        self.assertLess(objects, 3 * MANY)
+
+    def test_freed_where_it_is_written(self) -> None:
+        """The values are gone when the thread has written them, not later in the reactor's."""
+        left: list[int] = []
+        made: list[MetricsSnapshot] = []
+
+        def source(snapshot: MetricsSnapshot) -> Iterator[None]:
+            made.append(snapshot)
+            snapshot.add("amqproute_channels", 1)
+            yield
+
+        def in_thread(function: Callable[[], ScrapeAnswer]) -> Deferred[ScrapeAnswer]:
+            answer = function()
+            left.append(len(made[0].values))
+            return succeed(answer)
+
+        service = MetricsService(self.clock, self.clock.seconds, (source,), (), in_thread)
+        self.assertIn(b"amqproute_channels", self.successResultOf(service.scrape()).text)
+        self.assertEqual(left, [0])
 
     def test_nodes_that_go_meanwhile(self) -> None:
         """A node that is deleted between two slices does not disturb."""
