@@ -178,7 +178,8 @@ class DashboardSite:
                 page = await loader(remembering, self._view, query)
             except MissingPage as missing:
                 page = missing_page(str(missing))
-        return replace(page, alarms=await self._problems(source))
+        at_ms = self._view.now_ms()
+        return replace(page, alarms=await self._problems(source), at_ms=at_ms)
 
     async def _problems(self, source: ManagementSource) -> Sequence[Problem] | None:
         answer = await self._status.answer(source)

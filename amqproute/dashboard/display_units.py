@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import urlencode
 
 __all__ = [
     "BASE",
     "DASH",
+    "CountedTime",
     "address",
     "age",
     "clock_time",
@@ -60,10 +61,33 @@ def size(octets: int | float | None) -> str:
     return f"{value:.1f} {unit}"
 
 
+class CountedTime(str):
+    """A span of time as text, which the browser counts on: it need not be sent each second.
+
+    Attributes:
+        ms: the span.
+        step: 1 for an age; -1 for the time until a moment.
+    """
+
+    __slots__ = ("ms", "step")
+
+    ms: float
+    step: Literal[1, -1]
+
+    def __new__(cls, text: str, ms: float, step: Literal[1, -1] = 1) -> CountedTime:
+        """Make one of its text at present."""
+        made = super().__new__(cls, text)
+        made.ms, made.step = ms, step
+        return made
+
+
 def age(ms: int | float | None) -> str:
-    """Return a span of time in its two largest units."""
-    if ms is None:
-        return DASH
+    """Return the time since a moment; a dash for None."""
+    return DASH if ms is None else CountedTime(_span(ms), ms)
+
+
+def _span(ms: int | float) -> str:
+    """Return a span of time in its two largest units; static/dashboard.js does so, too."""
     seconds = max(0, int(ms // 1000))
     if seconds < 60:
         return f"{seconds} s"
@@ -81,7 +105,8 @@ def countdown(then_ms: int | None, now_ms: int) -> str:
     """Return how long it is until a moment; a dash if there is none, or 0."""
     if not then_ms:
         return DASH
-    return f"in {age(then_ms - now_ms)}" if then_ms > now_ms else "now"
+    ms = then_ms - now_ms
+    return CountedTime(f"in {_span(ms)}", ms, -1) if ms > 0 else "now"
 
 
 def date_time(ms: int | float | None) -> str:

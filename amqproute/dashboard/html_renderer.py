@@ -20,7 +20,7 @@ from markupsafe import Markup
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from amqproute.dashboard.display_units import BASE
+from amqproute.dashboard.display_units import BASE, CountedTime
 from amqproute.dashboard.page_blocks import (
     AgeBars,
     Block,
@@ -137,8 +137,18 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def _counted(time: CountedTime) -> Markup:
+    """Return a span of time as an element that the script of the page counts on."""
+    way = "up" if time.step > 0 else "down"
+    seconds = max(0, int(time.ms // 1000))
+    element = '<time class="counted {}" datetime="PT{}S">{}</time>'
+    return Markup(element).format(way, seconds, str(time))  # noqa: S704 # it escapes them
+
+
 # Any: whatever a template puts out; numbers and text are shown, markup is markup already.
 def _finalize(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, CountedTime):
+        return _counted(value)
     return value if isinstance(value, Markup) else visible(str(value))
 
 

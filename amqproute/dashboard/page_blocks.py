@@ -444,6 +444,7 @@ class Page:
         status: the status of the HTTP response.
         is_live: whether it makes sense to follow it.
         alarms: the verdicts about the broker; None if they are not for this user.
+        at_ms: when it was made, ms since the epoch.
     """
 
     title: str
@@ -454,3 +455,4 @@ class Page:
     status: int = 200
     is_live: bool = True
     alarms: Sequence[Problem] | None = None
+    at_ms: int = 0

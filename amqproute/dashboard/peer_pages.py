@@ -262,7 +262,7 @@ def peer_page(facts: PeerFacts) -> Page:
     """Make the page of one organization."""
     row, now_ms = facts.row, facts.now_ms
     name, domain = text(row, "name"), text(row, "domain")
-    blocks: list[Block] = [*_verdict(row, now_ms)]
+    blocks: list[Block] = [*_verdict(row)]
     blocks.append(
         Toolbar(
             "tools",
@@ -290,7 +290,7 @@ def peer_page(facts: PeerFacts) -> Page:
     return Page(name, blocks, "peers", parent=("Organizations", address("peers")))
 
 
-def _verdict(row: Row, now_ms: int) -> list[Block]:
+def _verdict(row: Row) -> list[Block]:
     """Return what is wrong with a link, if anything is."""
     held, error, failures = text(row, "held"), text(row, "last-error"), whole(row, "failures") or 0
     domain = text(row, "domain")
@@ -300,7 +300,7 @@ def _verdict(row: Row, now_ms: int) -> list[Block]:
     if failures or text(row, "state") == "refused":
         items = [f"{failures} failed in a row"] if failures else []
         if whole(row, "next-attempt-ms"):
-            items.append(f"next attempt {countdown(whole(row, 'next-attempt-ms'), now_ms)}")
+            items.append(f"next attempt at {date_time(whole(row, 'next-attempt-ms'))} UTC")
         words = error or text(row, "last-code") or "the last attempts failed"
         return [Note("verdict", words, "bad", items, [Command(f"amqproute peer test {domain}")])]
     if text(row, "limiter"):

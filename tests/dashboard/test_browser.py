@@ -116,6 +116,23 @@ class KeyboardTests(BrowserCase):
             page.get_by_text("Retry now: 2 messages").first.wait_for()
 
 
+class CountingTests(BrowserCase):
+    """Times that the page counts."""
+
+    def test_ages(self) -> None:
+        """An age goes on while the page is live, and stays as it is once it is not."""
+        shown = "() => document.querySelector('time.counted.up').textContent"
+        with sample_site("ordinary") as site, chromium() as browser:
+            page = browser.new_page()
+            log_in(page, site)
+            page.goto(f"{site}/ui/connections")
+            page.wait_for_function(f"({shown})() === '1 min 03 s'")  # it began with 1 min 01 s
+            page.locator("#live-toggle").click()
+            was = page.evaluate(shown)
+            page.wait_for_timeout(2500)
+            self.assertEqual(page.evaluate(shown), was)
+
+
 class PlainTests(BrowserCase):
     """Without JavaScript."""
 
@@ -125,6 +142,8 @@ class PlainTests(BrowserCase):
             page = browser.new_context(java_script_enabled=False).new_page()
             log_in(page, site)
             self.assertFalse(page.locator("#live-toggle").is_visible())
+            page.goto(f"{site}/ui/connections")
+            page.locator("time.counted", has_text="1 min 01 s").first.wait_for()
             page.get_by_role("link", name="Queues", exact=True).click()
             page.get_by_role("link", name="More").click()
             page.get_by_role("link", name="First").wait_for()

@@ -277,7 +277,7 @@ class PeerTests(SynchronousTestCase):
         self.assertEqual(verdict.state, "bad")
         self.assertIn("tls.expired", verdict.text)
         self.assertEqual(verdict.commands[0].text, "amqproute peer test beta.example")
-        self.assertIn("next attempt in 5 min 40 s", verdict.items)
+        self.assertIn("next attempt at 2026-11-22 11:05:40 UTC", verdict.items)
         way = block(page, Table, "way").rows[0]
         self.assertEqual(way.cells[3].detail, "TLSA records, signed")
         self.assertEqual((way.cells[4].text, way.cells[4].state), ("tls.expired", "bad"))

@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.dashboard import display_units as units
 from amqproute.dashboard import journal_search, recent_log
+from amqproute.dashboard.display_units import age, countdown
 from amqproute.dashboard.html_renderer import HtmlRenderer, PageFrame, row_id
 from amqproute.dashboard.journal_search import JournalBusy, JournalSearch
 from amqproute.dashboard.line_chart import ceiling, line_chart
@@ -35,6 +36,8 @@ from amqproute.dashboard.page_blocks import (
     Cell,
     Column,
     Facts,
+    Figure,
+    Figures,
     FormPanel,
     LogLines,
     LogRow,
@@ -231,6 +234,51 @@ class ChangeTests(SynchronousTestCase):
         old, new = (FormPanel("f", title, "/ui/act", [], "Go") for title in ("a", "b"))
         live = LivePage(RENDERER, FRAME, Page("p", [old]))
         self.assertEqual(live.change(Page("p", [new]), "").elements, {})
+
+    def test_ages(self) -> None:
+        """An age that goes on is not sent; one that does not is, and is counted from there."""
+
+        def page(second: int, *ages: int, told: str = "") -> Page:
+            rows = [
+                TableRow(str(n), [Cell(str(n)), Cell(age(each))]) for n, each in enumerate(ages)
+            ]
+            columns = [Column("name"), Column("age", "number")]
+            facts = Facts("f", "", [("age", Cell(age(ages[0]))), ("told", Cell(told))])
+            figures = Figures("g", [Figure("oldest", age(ages[0])), Figure("told", told)])
+            return Page("p", [Table("t", "", columns, rows), facts, figures], at_ms=1000 * second)
+
+        live = LivePage(RENDERER, FRAME, page(0, 5000, 100_000))
+        for second in range(1, 300):  # a little earlier or later than the clock
+            jitter = (second % 3 - 1) * 300
+            now = page(second, 5000 + 1000 * second + jitter, 100_000 + 1000 * second - jitter)
+            self.assertEqual(live.change(now, "now").elements, {})
+        for second in range(300, 310):  # the oldest is always five minutes old now
+            change = live.change(page(second, 304_000, 100_000 + 1000 * second), "now")
+            # The row, the fact and the figure, as soon as they are two seconds off.
+            self.assertEqual(len(change.elements), 3 if second % 2 else 0)
+        change = live.change(page(310, 0, 410_000), "now")
+        self.assertEqual({key[:2] for key in change.elements}, {"r-", "b-"})
+        self.assertEqual(len(change.elements), 3)
+        self.assertIn('datetime="PT0S"', "".join(change.elements.values()))
+        self.assertEqual(live.change(page(315, 5000, 415_000), "now").elements, {})
+        change = live.change(page(316, 6000, 416_000, told="x"), "now")
+        self.assertEqual(set(change.elements), {"b-f", "b-g"})
+        self.assertIn('datetime="PT6S"', change.elements["b-f"])
+        self.assertEqual(len(live._sent_ms), 5)
+
+    def test_countdown(self) -> None:
+        """Neither is the time until a moment, until it has come."""
+
+        def page(second: int) -> Page:
+            cell = Cell(countdown(10_000, 1000 * second))
+            return Page("p", [Facts("f", "", [("next", cell)])], at_ms=1000 * second)
+
+        self.assertIn('<time class="counted down" datetime="PT9S">in 9 s</time>',
+                      RENDERER.block(page(1).blocks[0], FRAME))  # fmt: skip
+        live = LivePage(RENDERER, FRAME, page(0))
+        for second in range(1, 10):
+            self.assertEqual(live.change(page(second), "now").elements, {})
+        self.assertEqual(set(live.change(page(10), "now").elements), {"b-f"})
 
     def test_alarms(self) -> None:
         """The mark in the header follows the verdicts."""

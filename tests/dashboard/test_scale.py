@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -26,9 +27,10 @@ from amqproute.services.entity_pages import SLICE_ROWS
 from amqproute.services.management_node import ManagementService
 from amqproute.services.management_rows import ManagementRows, Row
 from amqproute.store.memory import MemoryStore
-from amqproute.values import Principal
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
 from tests.dashboard import samples
 from tests.dashboard.samples import SampleView
+from tests.support.fakes import message
 from tests.support.turn_clock import TurnClock
 
 QUEUES = 10_000
@@ -43,11 +45,12 @@ class ScaleCase(SynchronousTestCase):
         store = MemoryStore(self.clock)
         store.open()
         self.clock.advance(0)
-        self.broker = Broker(store, self.clock, lambda: samples.NOW_MS, str)
+        self.now_ms = samples.NOW_MS
+        self.broker = Broker(store, self.clock, lambda: self.now_ms, str)
         names = [f"queue-{number:05}" for number in range(QUEUES)]
         self.broker.declare([NodeDeclaration(name, QueueLimits()) for name in names], {})
         self.service = ManagementService(
-            self.broker, lambda *_: True, lambda: samples.NOW_MS, connections=self.connections
+            self.broker, lambda *_: True, lambda: self.now_ms, connections=self.connections
         )
         self.peers: NameTable[Row] = NameTable()
         for number in range(PEERS):
@@ -88,7 +91,7 @@ class ScaleCase(SynchronousTestCase):
             self.assertTrue(self.clock.turn(), loading)
             self.turns += 1
             self.assertLessEqual(self.rows - before, SLICE_ROWS)
-        return made[0]
+        return replace(made[0], at_ms=self.now_ms)
 
     def html(self, page: Page) -> str:
         """Return the document."""
@@ -201,6 +204,32 @@ class LiveTests(ScaleCase):
         # The new row, the number of queues, and the link to the next part.
         self.assertEqual(len(data["elements"]), 3)
         self.assertLess(self.octets, 4000)
+
+    def test_ages(self) -> None:
+        """While messages get older and nothing else happens, nothing is sent of their queues."""
+        self.put(range(ROWS_SHOWN))
+        self.now_ms += 5000
+        page = self.page("queues")
+        self.assertEqual(self.html(page).count('datetime="PT5S">5 s</time>'), ROWS_SHOWN)
+        live = LivePage(self.renderer, PageFrame(), page)
+        for _ in range(30):
+            self.now_ms += 1000
+            self.assertEqual(self.change(live, "queues")["elements"], {})
+            self.assertLess(self.octets, 50)
+        self.put([7])
+        self.now_ms += 1000
+        (row,) = self.change(live, "queues")["elements"].values()
+        self.assertIn('datetime="PT36S">36 s</time>', row)
+        self.assertLess(self.octets, 2500)
+
+    def put(self, queues: Iterable[int]) -> None:
+        """Put a message on each of these queues."""
+        batch = self.broker.begin()
+        for number in queues:
+            queue = self.broker.nodes[f"queue-{number:05}"]
+            queue.put(message(b"x"), batch, Origin(ANONYMOUS_PRINCIPAL))
+        batch.commit()
+        self.clock.advance(0)
 
     def test_peers(self) -> None:
         """A next hop that fails is one row; the map with it."""

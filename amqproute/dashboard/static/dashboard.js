@@ -28,6 +28,37 @@ function focusWithin(element) {
   return [...element.querySelectorAll("a, button, [tabindex]")].indexOf(active);
 }
 
+/** Since when is a time on the page counted? By the element. */
+const counted = new WeakMap();
+let isCounting = false;
+
+/** A span of time as the daemon writes it: its two largest units. */
+function span(seconds) {
+  const two = number => String(number).padStart(2, "0");
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${two(seconds % 60)} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${two(minutes % 60)} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+/** Counts the times that go on: the daemon sends them only if they are not what is counted. */
+function count() {
+  const now = performance.now();
+  const selection = getSelection();
+  for (const each of document.querySelectorAll("time.counted")) {
+    if (!counted.has(each)) counted.set(each, now);
+    if (!isCounting || (!selection.isCollapsed && selection.containsNode(each, true))) continue;
+    const passed = Math.floor((now - counted.get(each)) / 1000);
+    const began = parseInt(each.getAttribute("datetime").slice(2), 10);
+    const left = began - passed;
+    const words = each.classList.contains("up") ? span(began + passed)
+      : left > 0 ? `in ${span(left)}` : "now";
+    if (each.textContent !== words) each.textContent = words;
+  }
+}
+
 function make(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
@@ -115,6 +146,7 @@ function begin() {
   stream.addEventListener("open", () => say("live", false));
   stream.addEventListener("change", event => {
     say("live", false);
+    isCounting = true;
     const { time, elements, orders, blocks } = JSON.parse(event.data);
     document.querySelector("header .time").textContent = `${time} UTC`;
     if (blocks) {
@@ -122,12 +154,14 @@ function begin() {
       replaceAll(blocks);
     }
     take(elements, orders);
+    count();
   });
   stream.addEventListener("gone", () => {
     end();
     say("logged out", true);
   });
   stream.addEventListener("error", () => {
+    isCounting = false;
     const since = new Date().toISOString().slice(11, 19);
     if (stateOf.dataset.lost !== "yes") say(`not live since ${since}`, true);
     stateOf.dataset.lost = "yes";
@@ -142,6 +176,7 @@ function begin() {
 function end() {
   if (stream) stream.close();
   stream = null;
+  isCounting = false;
 }
 
 function addCopyButtons(within) {
@@ -162,6 +197,8 @@ function addCopyButtons(within) {
 
 addCopyButtons(document);
 if (source) {
+  count();
+  setInterval(count, 1000);
   stateOf.parentElement.hidden = false;
   toggle.addEventListener("click", () => {
     isPaused = !isPaused;
