@@ -48,6 +48,9 @@ users with tokens to an issuer (`issuer_realm`, `issuer_keys`). `outside_realm` 
 password from a realm that cannot tell. Their libraries are optional, so nothing imports
 `ldap_client`, `issuer_realm` or `issuer_keys` but the plug-ins of the daemon.
 
+`realm_kinds` is the interface of plug-ins that bring realms of other kinds, and `guarded_realm`
+guards against their faults. `log_in_recheck` ends what is open for users who are gone.
+
 Guessing is slow, and nobody can be locked out
 ----------------------------------------------
 A correct password is answered within two seconds, whatever was tried before from the same address

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -70,7 +70,7 @@ class RealmGuard:
     def trouble(self, question: Callable[[], object]) -> Deferred[str]:
         """Ask why the realm cannot be reached; never fails."""
         asked = self._in_time(question).addCallback(_text).addErrback(self._failed)
-        return asked.addErrback(lambda failure: str(failure.value))
+        return asked.addErrback(lambda failure: str(failure.value) or type(failure.value).__name__)
 
     def stop(self, stop: Callable[[], None]) -> None:
         """Stop the realm, whatever it raises."""
@@ -104,10 +104,11 @@ class RealmGuard:
             name=checked_name(answer.name),
             realm=self._realm,
             groups=checked_groups(answer.groups),
+            account=answer.account or answer.name,
         )
 
     def _failed(self, failure: Failure) -> Failure:
-        if isinstance(failure.value, CredentialsRefused | RealmUnavailable):
+        if isinstance(failure.value, CredentialsRefused | RealmUnavailable | CancelledError):
             return failure
         self._report(failure)
         error = RealmUnavailable(f"the realm has failed: {type(failure.value).__name__}")

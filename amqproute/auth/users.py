@@ -32,6 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import yaml
@@ -143,6 +144,11 @@ class UserFile:
     def names(self) -> tuple[str, ...]:
         """All user names, sorted."""
         return tuple(sorted(self._secrets))
+
+    @property
+    def entries(self) -> Mapping[str, ScramSecret]:
+        """The users as they are now; a reload makes another mapping."""
+        return MappingProxyType(self._secrets)
 
     @property
     def usual_iterations(self) -> int:

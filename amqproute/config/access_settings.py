@@ -25,7 +25,7 @@ from amqproute.config.field_types import (
     Who,
 )
 from amqproute.config.realm_settings import IssuerSettings, LdapSettings, PluginRealmSettings
-from amqproute.config.schema_base import AT_START, InheritingSettings, Settings
+from amqproute.config.schema_base import AT_START, DAY, InheritingSettings, Settings
 
 __all__ = ["AccessSettings", "ContractSettings", "ListenSettings", "TlsSettings", "UserSettings"]
 
@@ -204,6 +204,14 @@ class UserSettings(Settings):
         default={},
         description="Issuers whose tokens are taken, by a name of your own: with the mechanisms "
         "OAUTHBEARER and XOAUTH2, and by the HTTP API.",
+    )
+    recheck: Seconds = Field(
+        default=300.0,
+        ge=0,
+        le=DAY,
+        description="How often to ask realms whether users with open connections and sessions are "
+        "still there. Those of closed accounts are ended. 0: never. A directory can tell if it has "
+        "a bind-dn.",
     )
     token_passwords: bool = Field(
         default=False,

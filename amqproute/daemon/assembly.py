@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -22,6 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.address import PROBE_NODE, TRANSFER_NODE, split_host
+from amqproute.auth.log_in_recheck import LogInRecheck
 from amqproute.broker.broker import Broker
 from amqproute.broker.local_transaction import TransactionLimits, TransactionTerms
 from amqproute.broker.node_limits import MemoryBudget, QueueLimits
@@ -268,6 +270,13 @@ class Application:
             self.broker.recent,
         )
         self.links = AttachedLinks(self.broker, lambda: self.config, self.access, self.contracts)
+        self.log_in_recheck = LogInRecheck(
+            reactor,
+            self.access.realms,
+            self.access.users,
+            lambda: chain(self.links.connections, self.web.log_ins()),
+            config.users.recheck,
+        )
         self.inventory.when_gone = self.links.detach_removed_nodes
         self._targets = make_targets(
             lambda: self.config, lambda domain: domain in self.inventory.routes
@@ -524,6 +533,7 @@ class Application:
                 count = await settle_losses(losses, recovery.accepted, reporter, self.broker)
                 self.journaling.loss_accepted(recovery.accepted, count)
                 self.store.settle_loss()
+        self.log_in_recheck.begin()
         self.is_started = True
 
     async def _start_tracing(self, recovery: StoreRecovery) -> None:
@@ -821,6 +831,7 @@ class Application:
             ("journal", self.journaling.prepare),
             ("connections", self.links.prepare),
             ("http", self.web.prepare),
+            ("log-ins", lambda config: self.log_in_recheck.prepare(config.users.recheck)),
         ):
             self.reloader.register(name, prepare)
         if self.tracing is not None:
@@ -940,6 +951,7 @@ class Application:
             self.draining.stop()
         self.replies.stop()
         self.contracts.stop()
+        self.log_in_recheck.stop()
         self.access.stop()
         if self.amqp10 is not None:
             self.amqp10.suspended.stop()

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from twisted.internet.defer import Deferred, succeed
 
 from amqproute.auth.access_tokens import AccessTokens
+from amqproute.auth.log_in_recheck import LogIn
 from amqproute.config.operations_settings import ManagementSettings
 from amqproute.config.schema import Config
 from amqproute.daemon.access_control import AccessControl
@@ -101,6 +103,10 @@ class HttpService:
         if journal is not None:
             add_journal_tail(self.site, management, JournalFeed(self._reactor, journal))
         add_openapi_resource(self.site)
+
+    def log_ins(self) -> Iterator[LogIn]:
+        """Iterate over the log-ins that are open: sessions of browsers, and streams."""
+        return chain(self.sessions.log_ins(), self.site.log_ins())
 
     def rows(self) -> list[dict[str, str | int | None]]:
         """Return the attributes of the endpoint for the management node."""

@@ -112,6 +112,12 @@ class HttpLogIn:
                 return session
         return None
 
+    def holds(self, requester: Requester) -> bool:
+        """Return whether the log-in of a request that is still being answered holds."""
+        if requester.session and not self.sessions.is_open(requester.session):
+            return False
+        return self._passwords.is_known(requester.principal)
+
     async def log_in(self, name: str, password: str, client: ClientFacts) -> Principal:
         """Verify a password.
 
@@ -139,7 +145,8 @@ class HttpLogIn:
                 return await self._by_bearer(value.strip(), client, remote)
             if not self._passwords.is_known(token.principal):
                 raise unauthorized(REFUSED_WORDS)
-            return Requester(token.principal, "token", token.scope, remote=remote)
+            expires = token.expires_ms / 1000
+            return Requester(token.principal, "token", token.scope, remote=remote, expires=expires)
         raise unauthorized("the log-in is Basic or Bearer")
 
     async def _by_bearer(self, token: str, client: ClientFacts, remote: str) -> Requester:

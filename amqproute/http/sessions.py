@@ -2,7 +2,8 @@
 """Sessions of browsers: a random id in a cookie, and a token against requests of other pages.
 
 The id is known to the browser only; here its hash is kept, in memory, so that a restart ends all
-sessions. A session ends `LIFETIME_SECONDS` after its log-in, and earlier when it is idle. A user
+sessions. A session ends `LIFETIME_SECONDS` after its log-in, and earlier when it is idle, or when
+its user is gone (`amqproute.auth.log_in_recheck`). A user
 has at most `MOST_OF_USER` sessions, and all together `most`: another one ends the one that is idle
 for longest.
 """
@@ -13,13 +14,13 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from amqproute.values import Principal
 
-__all__ = ["COOKIE", "MOST_OF_USER", "BrowserSession", "BrowserSessions"]
+__all__ = ["COOKIE", "MOST_OF_USER", "BrowserSession", "BrowserSessions", "SessionLogIn"]
 
 COOKIE: Final = "amqproute-session"
 LIFETIME_SECONDS: Final = 12 * 3600.0
@@ -51,6 +52,34 @@ class BrowserSession:
     def is_token(self, text: str) -> bool:
         """Return whether a request carries the session's token."""
         return hmac.compare_digest(self.csrf.encode(), text.encode())
+
+
+class SessionLogIn:
+    """A session, as `amqproute.auth.log_in_recheck.LogIn`.
+
+    Args:
+        sessions: all of them.
+        session: this one.
+    """
+
+    __slots__ = ("_session", "_sessions")
+
+    def __init__(self, sessions: BrowserSessions, session: BrowserSession) -> None:
+        self._sessions = sessions
+        self._session = session
+
+    @property
+    def principal(self) -> Principal:
+        """See `LogIn.principal`."""
+        return self._session.principal
+
+    def renew(self, principal: Principal) -> None:
+        """See `LogIn.renew`."""
+        self._session.principal = principal
+
+    def end_log_in(self, words: str) -> None:
+        """See `LogIn.end_log_in`: the browser is asked for a log-in with its next request."""
+        self._sessions.end(self._session.key)
 
 
 class BrowserSessions:
@@ -112,11 +141,9 @@ class BrowserSessions:
         """End the session with a key, if there is one."""
         self._sessions.pop(key, None)
 
-    def keep(self, is_known: Callable[[Principal], bool]) -> None:
-        """End the sessions of principals that are known no more."""
-        gone = [each.key for each in self._sessions.values() if not is_known(each.principal)]
-        for key in gone:
-            del self._sessions[key]
+    def log_ins(self) -> Iterator[SessionLogIn]:
+        """Iterate over the open sessions."""
+        return (SessionLogIn(self, each) for each in tuple(self._sessions.values()))
 
     def _end_old(self) -> None:
         for key in [each.key for each in self._sessions.values() if self._is_old(each)]:

@@ -14,7 +14,7 @@ page.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from enum import Enum
@@ -22,7 +22,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from amqproute.errors import AmqprouteError
@@ -38,6 +38,8 @@ from amqproute.http.http_messages import (
 )
 from amqproute.http.login import HttpLogIn, unauthorized
 from amqproute.http.request_rates import RequestRates
+from amqproute.http.requester import Requester
+from amqproute.http.stream_log_in import StreamLogIn
 from amqproute.log_rate_limit import source_of
 
 __all__ = ["FORM", "HttpAccess", "HttpResource", "HttpSite", "SiteTerms"]
@@ -46,7 +48,7 @@ log = Logger()
 
 FORM: Final = "application/x-www-form-urlencoded"
 LONGEST_STREAM_SECONDS: Final = 86400.0
-"""For which a stream goes on whose log-in has an end."""
+"""For which a stream goes on; its client comes again."""
 CSRF_HEADER: Final = "x-csrf-token"
 CSRF_FIELD: Final = "csrf-token"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -157,6 +159,7 @@ class HttpSite:
         self._root = _Branch()
         self._rates = RequestRates(terms.requests_per_second, clock.seconds)
         self._streams: dict[str, int] = {}
+        self._log_ins: set[StreamLogIn] = set()
         self.problem_page: Callable[[HttpProblem], str] | None = None
 
     def adopt(self, terms: SiteTerms) -> None:
@@ -326,15 +329,16 @@ class HttpSite:
         assert begin is not None
         self._streams[who] = self._streams.get(who, 0) + 1
 
-        expires = None if request.requester is None else request.requester.expires
+        requester = request.requester
 
         def counted(stream: EventStream) -> Callable[[], object]:
             end = begin(stream)
-            expiry = self._end_with_log_in(stream, expires)
+            log_in = None if requester is None else self._watched(stream, requester)
 
             def ended() -> None:
-                if expiry is not None and expiry.active():
-                    expiry.cancel()
+                if log_in is not None:
+                    log_in.stop()
+                    self._log_ins.discard(log_in)
                 left = self._streams.pop(who, 0) - 1
                 if left > 0:
                     self._streams[who] = left
@@ -344,12 +348,21 @@ class HttpSite:
 
         return replace(response, stream=counted)
 
-    def _end_with_log_in(self, stream: EventStream, expires: float | None) -> IDelayedCall | None:
-        """Close a stream when the token of its log-in expires, or after a day; it comes again."""
-        if expires is None:
-            return None
-        seconds = min(max(0.0, expires - self._now()), LONGEST_STREAM_SECONDS)
-        return self.clock.callLater(seconds, stream.close)
+    def _watched(self, stream: EventStream, requester: Requester) -> StreamLogIn:
+        """Close a stream with the log-in of who has opened it."""
+        left = LONGEST_STREAM_SECONDS
+        if requester.expires is not None:
+            left = min(max(0.0, requester.expires - self._now()), left)
+        login = self.login
+        log_in = StreamLogIn(
+            self.clock, stream, requester, lambda: login is None or login.holds(requester), left
+        )
+        self._log_ins.add(log_in)
+        return log_in
+
+    def log_ins(self) -> Iterator[StreamLogIn]:
+        """Iterate over the log-ins by which streams are open; those in sessions end with these."""
+        return (each for each in tuple(self._log_ins) if not each.requester.session)
 
     def finish(self, request: HttpRequest | None, response: HttpResponse) -> HttpResponse:
         """Return an answer with the headers that all have."""

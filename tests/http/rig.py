@@ -63,7 +63,7 @@ class Passwords:
 
     def is_known(self, principal: Principal) -> bool:
         """See `PasswordCheck`."""
-        return principal.kind != "user" or principal.name in self.users
+        return principal.kind != "user" or bool(principal.realm) or principal.name in self.users
 
 
 @dataclass

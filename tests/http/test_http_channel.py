@@ -9,6 +9,7 @@ from pathlib import Path
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.auth.token_scope import WHOLE_SCOPE
 from amqproute.http.event_stream import COMMENT_SECONDS, MOST_UNREAD, STALL_SECONDS, EventStream
 from amqproute.http.http_channel import (
     LINGER_SECONDS,
@@ -23,7 +24,10 @@ from amqproute.http.http_messages import (
     HttpResponse,
     json_response,
 )
+from amqproute.http.sessions import COOKIE
 from amqproute.http.site import HttpAccess, HttpResource, SiteTerms
+from amqproute.http.stream_log_in import CHECK_SECONDS
+from amqproute.values import Principal
 from tests.http.rig import ANN, BOB, GOOD, HttpConnection, Web, encode
 from tests.support.turn_clock import TurnClock
 
@@ -321,6 +325,64 @@ class StreamTests(ChannelCase):
         self.assertEqual((self.ended, self.web.site.streams), (1, 0))
         connection, _ = self.open({"Authorization": f"Bearer {GOOD}"})
         connection.lose()
+
+    def test_user_is_gone(self) -> None:
+        """A stream does not outlive its user by more than a look at it."""
+        connection, _ = self.open()
+        self.web.clock.advance(CHECK_SECONDS)
+        self.assertEqual(self.ended, 0)
+        del self.web.passwords.users["ann"]
+        self.web.clock.advance(CHECK_SECONDS)
+        self.assertTrue(connection.read().endswith(b"0\r\n\r\n"))
+        self.assertEqual((self.ended, [*self.web.site.log_ins()]), (1, []))
+        connection.lose()
+        self.assertEqual(self.web.clock.getDelayedCalls(), [])
+
+    def test_session_ends(self) -> None:
+        """A stream does not outlive the session that it was opened in."""
+        session_id, session = self.web.sessions.begin(Principal("user", "ann"))
+        connection, _ = self.open({"Cookie": f"{COOKIE}={session_id}"})
+        self.assertEqual([*self.web.site.log_ins()], [])  # it is the session's
+        self.web.clock.advance(CHECK_SECONDS)
+        self.assertEqual(self.ended, 0)
+        (log_in,) = self.web.sessions.log_ins()
+        self.assertEqual(str(log_in.principal), "user:ann")
+        log_in.renew(Principal("user", "ann", groups=frozenset({"ops"})))
+        self.assertEqual(session.principal.groups, {"ops"})
+        log_in.end_log_in("gone")
+        log_in.end_log_in("again")
+        self.assertEqual(len(self.web.sessions), 0)
+        self.web.clock.advance(CHECK_SECONDS)
+        self.assertEqual(self.ended, 1)
+        connection.lose()
+
+    def test_log_in_is_ended(self) -> None:
+        """Log-ins of streams are ended by who finds out that their users are gone."""
+        self.open()
+        (log_in,) = self.web.site.log_ins()
+        self.assertEqual(str(log_in.principal), "user:ann")
+        log_in.end_log_in("gone")
+        log_in.end_log_in("again")
+        self.assertEqual((self.ended, self.web.site.streams), (1, 0))
+        self.open()
+        (log_in,) = self.web.site.log_ins()
+        log_in.renew(Principal("user", "ann"))
+        self.assertEqual((self.ended, self.web.site.streams), (2, 0))
+
+    def test_longest(self) -> None:
+        """A stream ends after a day in any case, and with an access token of the daemon."""
+        connection, _ = self.open()
+        ann = Principal("user", "ann")
+        _, text = self.web.tokens.create("t", ann, WHOLE_SCOPE, 3600, "user:ann")
+        other, _ = self.open({"Authorization": f"Bearer {text}"})
+        for _ in range(180):
+            self.web.clock.advance(CHECK_SECONDS)
+        self.assertEqual(self.ended, 1)
+        for _ in range(24 * 180 - 180):
+            self.web.clock.advance(CHECK_SECONDS)
+        self.assertEqual(self.ended, 2)
+        connection.lose()
+        other.lose()
 
     def test_ends(self) -> None:
         """Either side may end it; what it holds is given back, once."""

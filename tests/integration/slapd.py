@@ -6,9 +6,11 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+
+from ldap3 import Connection, Server
 
 from amqproute.net.authority import Issued
 from amqproute.tools.daemon_pair import free_ports
@@ -22,6 +24,9 @@ MISSING: Final = "" if SLAPD.exists() else "slapd is not installed"
 READER: Final = "cn=reader,dc=test"
 READERS_PASSWORD: Final = "of the reader"
 
+ROOT: Final = "cn=root,dc=test"
+ROOTS_PASSWORD: Final = "of the root"
+
 CONFIGURATION: Final = """\
 include /etc/ldap/schema/core.schema
 include /etc/ldap/schema/cosine.schema
@@ -34,6 +39,8 @@ TLSCertificateFile {certificate}
 TLSCertificateKeyFile {key}
 database mdb
 suffix "dc=test"
+rootdn "{root}"
+rootpw "{root_password}"
 directory {directory}/data
 access to attrs=userPassword by anonymous auth by * none
 access to * by dn.exact="{reader}" read by self read by * none
@@ -129,6 +136,8 @@ class Slapd:
                 certificate=issued.chain,
                 key=issued.private_key,
                 reader=READER,
+                root=ROOT,
+                root_password=ROOTS_PASSWORD,
             )
         )
         subprocess.run(
@@ -160,6 +169,11 @@ class Slapd:
             )
         until(self._listens, "slapd listens")
         return self
+
+    def change(self, change: Callable[[Connection], object]) -> None:
+        """Change entries as the directory's administrator."""
+        with Connection(Server(self.ldap), ROOT, ROOTS_PASSWORD, raise_exceptions=True) as root:
+            change(root)
 
     def hold(self) -> None:
         """Let it hang: connections are accepted, and never answered."""

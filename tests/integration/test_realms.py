@@ -10,6 +10,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pika
@@ -23,6 +24,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.auth.directory_realm import DirectoryUser, ServerFailed
 from amqproute.auth.issuer_keys import LEAST_SECONDS
 from amqproute.auth.ldap_client import DirectoryLayout, LdapClient
+from amqproute.auth.users import add_user
 from tests.integration.slapd import MISSING, READER, READERS_PASSWORD, Slapd
 from tests.integration.support import Daemon, client_tls, free_ports
 from tests.support.issuer import TokenIssuer
@@ -222,6 +224,23 @@ class LdapClientTests(SynchronousTestCase):
             self.client(search_base="ou=none,dc=test").verify(self.slapd.ldap, "carl", "x", 10)
         )
 
+    def test_looked_up(self) -> None:
+        """Users are found again without their passwords, with their groups; others are not."""
+        found = self.client().look_up(self.slapd.ldap, "dora", 10)
+        self.assertEqual(found, DirectoryUser(("Dora",), ("ops",)))
+        template = self.client(user_dn=f"uid={{name}},{PEOPLE}", member_of="seeAlso")
+        found = template.look_up(self.slapd.ldaps, "carl", 10)
+        assert found is not None
+        self.assertEqual(
+            (found.names, sorted(found.groups)), (("carl",), ["drivers", "ops", "readers"])
+        )
+        for client in (self.client(), template):
+            for name in ("nobody", "carl)(uid=*", "carl,ou=people", "*"):
+                self.assertIsNone(client.look_up(self.slapd.ldap, name, 10))
+        plain = self.client(user_dn=f"uid={{name}},{PEOPLE}", name_attribute=None, group_base=None)
+        self.assertEqual(plain.look_up(self.slapd.ldap, "carl", 10), DirectoryUser(None))
+        self.assertIsNone(plain.look_up(self.slapd.ldap, "nobody", 10))
+
     def test_hanging(self) -> None:
         """A server that hangs takes the time that it is given, and lets other threads run."""
         self.slapd.hold()
@@ -333,6 +352,117 @@ class DirectoryTests(RealmCase):
         )
         for each in hanging:
             each.socket.close()
+
+
+class ClosedAccountTests(RealmCase):
+    """Users of a directory whose accounts are closed while they are logged in."""
+
+    skip = MISSING or None
+
+    def test_closed(self) -> None:
+        """Connections and sessions end within the interval; groups change; an outage ends none."""
+        slapd = Slapd().start()
+        self.addCleanup(slapd.stop)
+        secret = slapd.directory / "password"
+        secret.write_text(f"{READERS_PASSWORD}\n")
+        secret.chmod(0o600)
+        ldap = {
+            "servers": [slapd.ldaps],
+            "trust": str(slapd.trust),
+            "bind-dn": READER,
+            "bind-password-file": str(secret),
+            "search-base": PEOPLE,
+            "search-filter": "(&(|(uid={name})(mail={name}))(!(description=closed)))",
+            "group-base": GROUPS,
+            "timeout": 2,
+            "remember": 300,
+        }
+        daemon = self.daemon(
+            {"settings": {"ldap": ldap, "recheck": 0.5}, "mechanisms": []},
+            [
+                {"allow": ["publish", "consume"], "who": "group:readers", "node": "orders"},
+                {"allow": ["manage"], "who": "group:ops"},
+            ],
+        )
+        carl = self.pika(daemon, "carl@corp.test", "carls secret")
+        channel = carl.channel()
+        channel.confirm_delivery()
+        dora = SaslClient(daemon.tls)
+        self.assertEqual(outcome(dora.init("PLAIN", b"\0dora\0doras secret")), 0)
+        dora.open()
+        anna = self.pika(daemon, "anna", "secret")
+        session = self.browser("dora", "doras secret")
+        self.assertEqual(session("/api/v1/queues"), 200)
+
+        slapd.hold()
+        since = daemon.mark()
+        daemon.wait_log(r"realm ldap cannot tell whether 2 users who have logged in", since)
+        slapd.go_on()
+        channel.basic_publish("", "orders", b"of carl", mandatory=True)
+        self.assertEqual(session("/api/v1/queues"), 200)
+
+        # Another group takes away what it gave, and nothing else.
+        slapd.change(lambda root: root.modify(
+            f"cn=ops,{GROUPS}", {"member": [("MODIFY_DELETE", [f"uid=Dora,{PEOPLE}"])]}
+        ))  # fmt: skip
+        until(lambda: session("/api/v1/queues") == 403, "the session has the groups of now")
+        self.assertEqual(session("/api/v1/session"), 200)
+
+        slapd.change(lambda root: root.delete(f"uid=Dora,{PEOPLE}"))
+        self.assertIn(b"amqp:unauthorized-access", dora.frame())
+        until(lambda: session("/api/v1/session") == 401, "the session has ended")
+        daemon.wait_log(r"ended \d log-ins? of user:dora, whose account is closed")
+        # Not even the remembered password is good any more.
+        again = SaslClient(daemon.tls)
+        self.assertEqual(outcome(again.init("PLAIN", b"\0dora\0doras secret")), 1)
+        self.assertTrue(carl.is_open)
+        channel.basic_publish("", "orders", b"of carl", mandatory=True)
+
+        # An account that is locked is one that the filter does not find.
+        slapd.change(lambda root: root.modify(
+            f"uid=carl,{PEOPLE}", {"description": [("MODIFY_ADD", ["closed"])]}
+        ))  # fmt: skip
+        with self.assertRaises(ConnectionClosedByBroker) as raised:
+            while True:
+                carl.process_data_events(PATIENCE)
+        self.assertEqual(raised.exception.reply_code, 530)
+        anna.process_data_events(0)
+        self.assertTrue(anna.is_open)
+
+        # A user of the file is logged out by a reload that has another password.
+        add_user(daemon.users, "anna", "another", iterations=4096)
+        daemon.reload()
+        with self.assertRaises(ConnectionClosedByBroker) as raised:
+            while True:
+                anna.process_data_events(PATIENCE)
+        self.assertIn("has another password", raised.exception.reply_text)
+        self.pika(daemon, "anna", "another")
+
+    def browser(self, user: str, password: str) -> Callable[[str], int]:
+        """Log in as a browser does; return what asks in the session, and returns the status."""
+        context = client_tls()
+        context.check_hostname = False
+
+        def ask(method: str, path: str, body: str = "", **headers: str) -> Any:
+            client = http.client.HTTPSConnection(
+                "127.0.0.1", self.http, context=context, timeout=PATIENCE
+            )
+            client.request(method, path, body, headers)
+            answer = client.getresponse()
+            answer.read()
+            client.close()
+            return answer
+
+        given = json.dumps({"user": user, "password": password})
+        begun = ask("POST", "/api/v1/session", given, **{"Content-Type": "application/json"})
+        self.assertEqual(begun.status, 201)
+        cookie = begun.headers["Set-Cookie"].partition(";")[0]
+
+        def status(path: str) -> int:
+            found: int = ask("GET", path, Cookie=cookie).status
+            return found
+
+        return status
 
 
 class IssuerServer:

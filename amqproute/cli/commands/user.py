@@ -38,7 +38,7 @@ def user() -> None:
 def add(name: str, config: Path | None, password_file: Path | None) -> None:
     """Add user NAME, or change the user's password.
 
-    The daemon sees it after a reload.
+    The daemon sees it after a reload, which ends connections and sessions by another password.
     """
     path = load(find(config)).users.file
     try:
@@ -58,7 +58,7 @@ def add(name: str, config: Path | None, password_file: Path | None) -> None:
 def remove(name: str, config: Path | None) -> None:
     """Remove user NAME. Exits with 1 if there is none.
 
-    The daemon sees it after a reload; connections that are open stay.
+    The daemon sees it after a reload, which ends the connections and sessions of the user.
     """
     path = load(find(config)).users.file
     if not path.exists():

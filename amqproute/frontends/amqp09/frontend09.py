@@ -8,7 +8,6 @@ is not read. What happens on a channel is `channel_frontend.ChannelFrontend`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -291,10 +290,8 @@ class Frontend09(ClientConnection):
 
     def _renew(self, identity: OutsideIdentity) -> None:
         """Go on with the rights and the end of a newer log-in of the same user."""
-        renewed = outside_principal(identity)
-        self.principal = replace(renewed, host=self.principal.host)
         self.expire_at(identity.expires)
-        self.detach_unauthorized()
+        self.renew(outside_principal(identity))
 
     def _refuse_secret(self, code: ReplyCode, words: str) -> None:
         self._is_refused = True

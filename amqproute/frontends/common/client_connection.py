@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -216,6 +217,7 @@ class ClientConnection(ABC):
         self._uncommitted_bytes = 0
         self._party: tuple[str, Hashable] | None = None
         self._expiry: IDelayedCall | None = None
+        self._is_logged_out = False
 
     # -- its parts: they know it, so it drops them when it is lost --------------------------------
 
@@ -338,6 +340,20 @@ class ClientConnection(ABC):
             "{connection} ({principal}) is closed: its token has expired", **self._log_fields()
         )
         self.close(conditions.UNAUTHORIZED_ACCESS, "the token of the log-in has expired")
+
+    def renew(self, principal: Principal) -> None:
+        """See `amqproute.auth.log_in_recheck.LogIn.renew`: links without a right are detached."""
+        self.principal = replace(principal, host=self.principal.host)
+        self.detach_unauthorized()
+
+    def end_log_in(self, words: str) -> None:
+        """See `amqproute.auth.log_in_recheck.LogIn.end_log_in`."""
+        if self._pump is not None and not self._is_logged_out:
+            self._is_logged_out = True
+            self.log.info(
+                "{connection} ({principal}) is closed: {words}", words=words, **self._log_fields()
+            )
+            self.close(conditions.UNAUTHORIZED_ACCESS, words)
 
     def _stop_expiry(self) -> None:
         if self._expiry is not None and self._expiry.active():

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from amqproute.auth.outside_realm import NamedRealm
 from tests.auth.test_outside_log_ins import Directory, Issuer, token_of
 from tests.frontends.amqp09.test_log_in import LogInCase, Visitor
@@ -99,3 +101,16 @@ class TokenLogInTests(LogInCase):
         self.assertIsNone(client.frontend._expiry)
         client = self.logged_in("PLAIN", b"\0bob\0secret")
         self.assertIsNone(client.frontend._expiry)
+
+    def test_closed_account(self) -> None:
+        """A connection whose user is gone ends with 530, once; other groups do not end it."""
+        client = self.logged_in("PLAIN", b"\0bob\0secret")
+        frontend = client.frontend
+        self.assertEqual(frontend.principal.account, "the account of bob")
+        frontend.renew(replace(frontend.principal, groups=frozenset({"readers"})))
+        client.run(1.0)
+        self.assertEqual((client.closes(), frontend.principal.groups), ([], {"readers"}))
+        frontend.end_log_in("the account of the user is closed")
+        frontend.end_log_in("the account of the user is closed")
+        client.run(1.0)
+        self.assertEqual(client.closes(), [("connection", 530)])
