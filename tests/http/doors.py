@@ -24,7 +24,7 @@ from amqproute.message import Message
 from amqproute.services.management_node import MANAGEMENT
 from amqproute.values import Origin, Principal
 from amqproute.wire.amqp10 import codec, sections, spec
-from tests.http.rig import LOOPBACK, Answer, Wire, basic, encode, read_answer
+from tests.http.rig import LOOPBACK, Answer, Wire, basic, encode, is_whole, read_answer
 from tests.integration.support import new_directory
 
 ROOT = Principal("user", "root")
@@ -184,7 +184,7 @@ class DoorsCase(TestCase):
         channel = HttpChannel(web.site, made, web.bounds[1], lambda _: None, lambda _: client)
         channel.makeConnection(wire)  # type: ignore[no-untyped-call]
         channel.dataReceived(encode(method, target, {**login, **(headers or {})}, body))
-        while not wire.value():
+        while not is_whole(method, wire.value()):
             await self.turn()
         answer = read_answer(wire.value())
         channel.connectionLost()

@@ -194,6 +194,15 @@ class Web:
                 each.lose()
 
 
+def is_whole(method: str, octets: bytes) -> bool:
+    """Tell whether an answer has come to its end; one without a length ends with its headers."""
+    if b"\r\n\r\n" not in octets:
+        return False
+    answer = read_answer(octets)
+    length = 0 if method == "HEAD" else int(answer.headers.get("Content-Length", 0))
+    return len(answer.body) >= length
+
+
 def read_answer(octets: bytes) -> Answer:
     """Read one answer."""
     head, _, body = octets.partition(b"\r\n\r\n")
