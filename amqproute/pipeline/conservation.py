@@ -32,6 +32,7 @@ from amqproute.pipeline.lines import spread
 from amqproute.pipeline.reuse import Reuse
 from amqproute.pipeline.table_schema import BALANCE, HOPS, RUNS, VIOLATIONS, conform
 from amqproute.pipeline.traces import is_answer
+from amqproute.pipeline.warehouse import few
 
 __all__ = [
     "BEGAN_TWICE",
@@ -151,16 +152,19 @@ def violations(runs: DataFrame, doubtful: DataFrame, rejects: DataFrame | None =
 
     Args:
         runs: the runs as for `judged`.
-        doubtful: the entries in doubt, from `judged`.
+        doubtful: the entries in doubt, from `judged`. They are read at once.
         rejects: `amqproute.pipeline.table_schema.REJECTS` of the same days, if there are any.
 
     Returns:
         `VIOLATIONS`; those with ``hidden`` may be explained by missing records.
     """
+    wrong = doubtful.where(F.size("wrong") > 0)
+    if wrong.isEmpty():  # then no journal is searched for holes
+        return few(runs.sparkSession, VIOLATIONS)
     what = F.col("what")
     since = F.when(what == UNEXPLAINED, 0).otherwise(F.col("began_us"))
     until = F.when(what == LOST, F.col("stock_us")).otherwise(F.col("ended_us"))
-    rows = doubtful.withColumn("what", F.explode("wrong")).join(
+    rows = wrong.withColumn("what", F.explode("wrong")).join(
         F.broadcast(_holes(runs, rejects)), "broker", "left"
     )
     hides = F.exists("holes", lambda hole: (hole.from_us <= until) & (hole.until_us >= since))

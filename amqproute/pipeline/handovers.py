@@ -92,20 +92,26 @@ def contradictions(
     stated = _sent(entries, names).unionByName(_taken(entries, runs))
     agreed = Observation()
     compared = _compared(stated).observe(agreed, F.count_if("agrees").alias("number"))
-    wrong = _detailed(stated, compared.where("NOT agrees")).persist()
+    # Most nights have no such hand-overs, and need none of the details that are exchanged for them.
+    disputed = compared.where("NOT agrees").drop("agrees").persist()
+    wrong = None
     try:
-        number = wrong.count()
+        number = disputed.count()
         if not number:
             yield few(entries.sparkSession, VIOLATIONS)
             return
+        is_small = number <= _SMALL
+        wrong = _detailed(stated, F.broadcast(disputed) if is_small else disputed).persist()
         brokers = few(entries.sparkSession, _BROKERS, here)
         offsets = _offsets(entries, max(1, agreed.get["number"] // _SAMPLE))
         holes = _holes(runs, rejects, grace)
         lost = _lost(wrong, brokers, holes, offsets, entries)
-        unknown = _unknown(wrong, brokers, holes, offsets, entries, doubtful, number <= _SMALL)
+        unknown = _unknown(wrong, brokers, holes, offsets, entries, doubtful, is_small)
         yield conform(lost.unionByName(unknown).unionByName(_certain(wrong)), VIOLATIONS)
     finally:
-        wrong.unpersist()
+        disputed.unpersist()
+        if wrong is not None:
+            wrong.unpersist()
 
 
 # -- who is here -------------------------------------------------------------------------------
@@ -247,10 +253,10 @@ def _compared(stated: DataFrame) -> DataFrame:
     return grouped.select(*_KEY, "sent", "times", "sent_digest", agrees.alias("agrees"))
 
 
-def _detailed(stated: DataFrame, wrong: DataFrame) -> DataFrame:
-    """Return all statements on hand-overs that do not agree, each receipt with its number."""
+def _detailed(stated: DataFrame, disputed: DataFrame) -> DataFrame:
+    """Return all statements on disputed hand-overs, each receipt with its number."""
     order = Window.partitionBy(*_KEY, "role").orderBy("at_us", "own_stream", "own_entry")
-    detailed = stated.select(*_DETAILS).join(wrong.drop("agrees"), _KEY)
+    detailed = stated.select(*_DETAILS).join(disputed, _KEY)
     return detailed.withColumn("number", F.row_number().over(order))
 
 

@@ -188,14 +188,19 @@ def spread(runs: DataFrame, fields: Sequence[str], *kept: str) -> DataFrame:
     Columns of `runs` that are `kept` are in each row. Other fields are not read. Filters on kinds
     belong on `runs`, before.
     """
-    # As text: there are many of these columns, and each step to build one is a call of Java.
+    # As text: there are many of these columns, and each step to build one is a call of Java. Fields
+    # are taken out of their structures before the rows are multiplied: Spark then reads those
+    # named, and otherwise most often all of them.
+    lines = [f"`{name}`" for name in dict.fromkeys((*LINE_FIELDS, "n", *kept))]
+    lines += [f"`all`.`{name}` AS `all {name}`" for name in fields]
+    lines += [f"`each`.`{name}` AS `each {name}`" for name in fields]
     columns = [f"`{name}`" for name in LINE_FIELDS if name != "seq"]
     columns.append("seq + i AS seq")
     columns += [
-        f"CASE WHEN `each`.`{name}` IS NOT NULL THEN get(`each`.`{name}`, i)"
-        f" ELSE `all`.`{name}` END AS `{name}`"
+        f"CASE WHEN `each {name}` IS NOT NULL THEN get(`each {name}`, i)"
+        f" ELSE `all {name}` END AS `{name}`"
         for name in fields
     ]
     columns += [f"`{name}`" for name in kept]
-    numbered = runs.select("*", F.explode(F.sequence(F.lit(0), F.col("n") - 1)).alias("i"))
+    numbered = runs.selectExpr(*lines).selectExpr("*", "explode(sequence(0, n - 1)) AS i")
     return numbered.selectExpr(*columns)

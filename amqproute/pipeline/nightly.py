@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -137,8 +137,7 @@ def _made(
     others = base.of("hops", set(window.read) - changed)
     known = warehouse.read_parts("hops", [*others, *entries])
     stay = base.of("hops", set(window.made) - changed)
-    timed = _timed([*others, *entries], touched.of("latencies"))
-    figured = warehouse.read_parts("hops", timed)
+    figured = _timed(warehouse, [*others, *entries], touched.of("latencies"))
     fresh = warehouse.read_parts("hops", [*stay, *entries])
     # Judged by the contents of queues up to the end of the window, as in the last night that
     # processed a day.
@@ -180,10 +179,18 @@ def _entries(
     return warehouse.stage("hops", rows)
 
 
-def _timed(entries: Iterable[TablePart], days: Collection[date]) -> list[TablePart]:
-    """Return the entries that may have begun or ended on some days."""
+def _timed(warehouse: Warehouse, entries: Iterable[TablePart], days: Collection[date]) -> DataFrame:
+    """Return the entries that began or ended between the first and the last of some days."""
     reached = {(day + timedelta(n)).isoformat() for day in days for n in range(-REACH, 2)}
-    return [part for part in entries if part.day in reached]
+    rows = warehouse.read_parts("hops", [part for part in entries if part.day in reached])
+    # Numbers are compared, so that files are skipped by the least and the greatest of each.
+    first, last = (
+        int(datetime.combine(d, time(), UTC).timestamp()) for d in (min(days), max(days))
+    )
+    since, until = first * 1_000_000, (last + 86_400) * 1_000_000 - 1
+    return rows.where(
+        F.col("began_us").between(since, until) | F.col("ended_us").between(since, until)
+    )
 
 
 _ENTRY: Final = ("stream", "entry")

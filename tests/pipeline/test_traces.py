@@ -14,8 +14,9 @@ if TYPE_CHECKING or not MISSING:
     from pyspark.sql import DataFrame
 
     from amqproute.pipeline import ingest, lines
-    from amqproute.pipeline.table_schema import HOPS, MESSAGES
+    from amqproute.pipeline.table_schema import HOPS, MESSAGES, RUNS
     from amqproute.pipeline.traces import hops, messages
+    from amqproute.pipeline.warehouse import few
 
 
 class TraceCase(SparkCase):
@@ -46,6 +47,20 @@ class TraceCase(SparkCase):
             entry, f"amqp$out/{domain}", sender="user:ann", origin="alpha.example",
             **{**said, **fields},
         )  # fmt: skip
+
+
+class SpreadTests(SparkCase):
+    """Records of runs in files."""
+
+    def test_columns(self) -> None:
+        """Of all fields of records those are read that are named, also where rows are left out."""
+        path = f"{self.mktemp()}/runs"
+        few(self.spark, RUNS).write.parquet(path)
+        runs = self.spark.read.schema(RUNS).parquet(path)
+        rows = lines.spread(runs, ("entry",)).where("entry IS NOT NULL").select("entry")
+        plan = rows._jdf.queryExecution().executedPlan().toString()
+        read = "n:int,all:struct<entry:bigint>,each:struct<entry:array<bigint>>"
+        self.assertIn(f"ReadSchema: struct<{read}>", plan)
 
 
 class HopTests(TraceCase):
