@@ -10,8 +10,10 @@ What the warehouse has before that are copies, in files as nights would have lef
 error has the seconds of each step of the preparation, and of each night.
 
 A night is the command ``amqproute pipeline run`` in a process of its own, with 2 threads, on a copy
-of the warehouse; the rounds take turns. What is printed are medians, and how much of what the night
-costs with the fewest days it costs with more.
+of the warehouse; the rounds take turns. It takes in the same segments whatever is in the warehouse,
+and writes the same pages: those of a warehouse with fewer days are the last ones of the same
+journals. What is printed are medians, and how much of what the night costs with the fewest days it
+costs with more.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,8 +58,8 @@ class History:
 
     Attributes:
         real: the number of those that are really taken in.
-        place: directory with the ``journals`` of these days.
-        journals: directories of the journals.
+        place: directory for the ``journals`` of these days.
+        journals: directories of the journals there.
         ages: directories of warehouses with more days than that, by the number of all days. Each
             gets ``tables`` and ``journals``.
     """
@@ -75,17 +78,18 @@ def _step(what: str) -> Iterator[None]:
     print(f"{time.monotonic() - begin:8.1f} s  {what}", file=sys.stderr, flush=True)
 
 
-def written(events: int, partners: int, days: int, directory: Path) -> list[Path]:
+def written(events: int, partners: int, first: date, night: date, directory: Path) -> list[Path]:
     """Write journals of some days and of the night behind them; return their directories.
 
     Args:
         events: of a day, about.
         partners: organizations besides the own one.
-        days: before the night.
+        first: day.
+        night: the day of the night.
         directory: for the journals.
     """
-    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    start = int((midnight - timedelta(AGO + days)).timestamp())
+    start = int(datetime.combine(first, clock(), UTC).timestamp())
+    days = (night - first).days
     plan = TrafficPlan(
         round(events * (days + 1) / EVENTS_PER_TRANSFER),
         organizations=tuple(f"org-{number:03}.example" for number in range(partners + 1)),
@@ -131,15 +135,23 @@ def _copy(tree: Path, target: Path) -> None:
     shutil.copytree(tree, target, copy_function=os.link)
 
 
-def _set_aside(journals: Sequence[Path], aside: Path) -> dict[Path, Path]:
-    """Move the last day of journals away; return where each is, and where it was below them all."""
-    moved = {}
+def _days(journal: Path) -> list[Path]:
+    """Return the folders of a journal, in order."""
+    return sorted(path for path in journal.iterdir() if path.is_dir())
+
+
+def _copy_days(
+    journals: Sequence[Path], place: Path, since: date, until: date = date.max
+) -> list[Path]:
+    """Copy the days of journals from one day to before another; return the copies' directories."""
+    copied = []
     for journal in journals:
-        last = max(path for path in journal.iterdir() if path.is_dir())
-        kept = aside / journal.name
-        kept.parent.mkdir(exist_ok=True)
-        moved[last.rename(kept)] = last.relative_to(journal.parent)
-    return moved
+        copied.append(place / journal.name)
+        copied[-1].mkdir(parents=True, exist_ok=True)
+        for folder in _days(journal):
+            if since.isoformat() <= folder.name < until.isoformat():
+                _copy(folder, copied[-1] / folder.name)
+    return copied
 
 
 def night(journals: Sequence[Path], warehouse: Path, work: str) -> tuple[float, float]:
@@ -165,33 +177,33 @@ def measure(
     """Measure a night for one number of partners, with each number of days."""
     work = str(directory / "work")
     Path(work).mkdir(parents=True)
+    most, that_day = min(max(days), READ), (datetime.now(UTC) - timedelta(AGO)).date()
+    with _step(f"journals of {most} days and a night, {partners} partners"):
+        first = that_day - timedelta(most)
+        journals = written(events, partners, first, that_day, directory / "journals")
     histories = []
-    asides = []
-    # From the first day of the warehouse on; with fewer days there are fewer to write.
     for real in sorted({min(number, READ) for number in days}):
         place = directory / str(real)
-        with _step(f"journals of {real} days and a night, {partners} partners"):
-            journals = written(events, partners, real, place / "journals")
-        asides.append(_set_aside(journals, place / "aside"))
         ages = {each: place / f"{each}-days" for each in days if min(each, READ) == real}
-        histories.append(History(real, place, journals, ages))
+        since = that_day - timedelta(real)
+        copied = _copy_days(journals, place / "journals", since, that_day)
+        histories.append(History(real, place, copied, ages))
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         pool.apply(build, (histories, work))
     nights: dict[int, tuple[Path, Sequence[Path]]] = {}
-    for history, aside in zip(histories, asides, strict=True):
+    for history in histories:
         for number, age in history.ages.items():
-            for kept, was in aside.items():
-                _copy(kept, age / "journals" / was)
+            _copy_days(journals, age / "journals", that_day)
             nights[number] = age, history.journals
         # The warehouse knows journals by their directories.
         shutil.rmtree(history.place / "journals")
     found: dict[int, list[tuple[float, float]]] = {number: [] for number in days}
     for _ in range(rounds):
-        for number, (age, journals) in nights.items():
+        for number, (age, last) in nights.items():
             _copy(age / "tables", age / "copy")
-            here = (age / "journals").rename(journals[0].parent)
+            here = (age / "journals").rename(last[0].parent)
             with _step(f"night after {number} days"):
-                found[number].append(night(journals, age / "copy", work))
+                found[number].append(night(last, age / "copy", work))
             here.rename(age / "journals")
             shutil.rmtree(age / "copy")
     rows = []
