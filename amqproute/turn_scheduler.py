@@ -11,19 +11,32 @@ costs, and without other work they are short. The kinds of steps are served in r
 a kind the sources: one address (`amqproute.log_rate_limit.source_of`) waits behind itself, and not
 before others.
 
+Work in many steps is given a `StepClock`: what it puts off to the next turn of the reactor is a
+step.
+
 If there are few steps, each is taken at once. The callers bound the number of waiting steps: by
-the mute connections (`amqproute.net.accept_policy`), by the number of questions in progress.
+the mute connections (`amqproute.net.accept_policy`), by the number of questions in progress, by
+that of HTTP requests.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
+from twisted.internet.base import DelayedCall
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from zope.interface import implementer
 
-__all__ = ["MOST_SECONDS", "STEPS_IN_TURN", "STEP_SECONDS", "TURN_SECONDS", "TurnScheduler"]
+__all__ = [
+    "MOST_SECONDS",
+    "STEPS_IN_TURN",
+    "STEP_SECONDS",
+    "TURN_SECONDS",
+    "StepClock",
+    "TurnScheduler",
+]
 
 TURN_SECONDS: Final = 0.001
 """Processor time of all steps in one turn, about."""
@@ -114,3 +127,49 @@ class TurnScheduler:
         if sources:
             self._waiting[kind] = sources
         return step
+
+
+@implementer(IReactorTime)
+class StepClock:
+    """The clock of a reactor for work in many steps: without delay, a call is a step.
+
+    Args:
+        clock: the reactor.
+        turns: its steps.
+        kind: the kind of these.
+    """
+
+    def __init__(self, clock: IReactorTime, turns: TurnScheduler, kind: str) -> None:
+        self._clock = clock
+        self._turns = turns
+        self._kind = kind
+
+    def __repr__(self) -> str:
+        return f"<StepClock {self._kind}>"
+
+    def seconds(self) -> float:
+        """See `IReactorTime`."""
+        return self._clock.seconds()
+
+    # Any: as Twisted declares it.
+    def callLater(
+        self, delay: float, callable: Callable[..., Any], *args: object, **kwargs: object
+    ) -> IDelayedCall:
+        """See `IReactorTime`."""
+        if delay > 0:
+            return self._clock.callLater(delay, callable, *args, **kwargs)
+        call = DelayedCall(
+            self.seconds(), callable, args, kwargs, lambda _: None, lambda _: None, self.seconds
+        )
+
+        def step() -> None:
+            if call.active():
+                call.called = 1
+                callable(*args, **kwargs)
+
+        self._turns.put_off(self._kind, "", step)
+        return call
+
+    def getDelayedCalls(self) -> Sequence[IDelayedCall]:
+        """See `IReactorTime`."""
+        return self._clock.getDelayedCalls()

@@ -110,7 +110,12 @@ from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.frontends.common.node_access import NodeAccess
 from amqproute.http.rabbitmq_api import RabbitmqApi
 from amqproute.interfaces import ITarget
-from amqproute.metrics.broker_metrics import DaemonFacts, MetricsParts, StoreMetrics
+from amqproute.metrics.broker_metrics import (
+    DaemonFacts,
+    MetricsParts,
+    ReactorParts,
+    StoreMetrics,
+)
 from amqproute.metrics.metrics_service import MetricsService
 from amqproute.net.accept_policy import AcceptPolicy
 from amqproute.net.connection_scheduler import ConnectionScheduler
@@ -143,7 +148,7 @@ from amqproute.store.start_evidence import holdings_of
 from amqproute.store.store_files import STORE_FILE
 from amqproute.store.store_listener import StoreListener
 from amqproute.store.store_sizes import sizes_for
-from amqproute.turn_scheduler import TurnScheduler
+from amqproute.turn_scheduler import StepClock, TurnScheduler
 from amqproute.values import (
     Principal,
 )
@@ -248,7 +253,9 @@ class Application:
             journal=self.journaling.journal,
         )
         self.dashboard: BrokerDashboard | None = None
-        self.web = HttpService(config, reactor, self.access, lambda: now_ms() / 1000)
+        self._turns = TurnScheduler(reactor, time.thread_time)
+        self._steps = StepClock(reactor, self._turns, "monitoring")
+        self.web = HttpService(config, reactor, self.access, lambda: now_ms() / 1000, self._turns)
         self.inventory = NodeChanges(
             self.broker,
             lambda options: described(read_node(options), config),
@@ -281,7 +288,6 @@ class Application:
         self._targets = make_targets(
             lambda: self.config, lambda domain: domain in self.inventory.routes
         )
-        self._turns = TurnScheduler(reactor, time.thread_time)
         self.resolver = make_resolver(config, reactor, self._targets, turns=self._turns)
         self._inbound = make_inbound_trust(lambda: self.config, self.resolver)
         self.relay: Relay | None = None
@@ -720,7 +726,7 @@ class Application:
             self.container_id,
         )
         self.dashboard = BrokerDashboard(
-            self._reactor, lambda: self.config, self.clock.now_ms, parts
+            self._reactor, lambda: self.config, self.clock.now_ms, parts, self._steps
         )
         self.dashboard.open(self.web)
 
@@ -972,7 +978,7 @@ class Application:
         assert self.relay is not None
         parts = MetricsParts(
             self._daemon_facts,
-            self.delays_of_reactor.counts,
+            ReactorParts(self.delays_of_reactor.counts, self._steps),
             lambda: self.listeners,
             self._agent,
             self.broker,
@@ -1008,7 +1014,7 @@ class Application:
             lambda: self.config,
             self.container_id,
             lambda: (self.listeners, self.web.listener),
-            TotalsTaker(self._reactor, self.broker, lambda: self.links.connections),
+            TotalsTaker(self._steps, self.broker, lambda: self.links.connections),
             self.readiness.why_not_ready,
         )
         RabbitmqApi(management, facts, monitors.require).add_to(self.web.site)

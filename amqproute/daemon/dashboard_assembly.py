@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorThreads
+from twisted.internet.interfaces import IReactorThreads, IReactorTime
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import globalLogPublisher
 
@@ -73,6 +73,7 @@ class BrokerDashboard:
         config: returns the configuration in force.
         now_ms: the wall clock.
         parts: what is shown.
+        steps: the clock of work that takes many turns of the reactor.
     """
 
     def __init__(
@@ -81,15 +82,17 @@ class BrokerDashboard:
         config: Callable[[], Config],
         now_ms: Callable[[], int],
         parts: DashboardParts,
+        steps: IReactorTime,
     ) -> None:
         self.log = RecentLog(page_line)
         self._reactor = reactor
         self._config = config
         self._now_ms = now_ms
         self._parts = parts
+        self._steps = steps
         self._began = reactor.seconds()
         self._settings: tuple[Config, Sequence[Row]] | None = None
-        self._sampler = TrafficSampler(reactor, parts.broker, now_ms)
+        self._sampler = TrafficSampler(steps, parts.broker, now_ms)
         self.journal: JournalSearch | None = None
         if parts.journal is not None and IReactorThreads.providedBy(reactor):
             pool = reactor.getThreadPool()
@@ -102,7 +105,7 @@ class BrokerDashboard:
     def open(self, web: HttpService) -> None:
         """Serve the pages at the endpoint for HTTP."""
         site = DashboardSite(
-            self._reactor,
+            self._steps,
             self,
             self._source_of,
             BrowserLogIns(web.login),

@@ -28,6 +28,7 @@ from amqproute.http.site import HttpSite, SiteTerms
 from amqproute.net.reactor import IReactor
 from amqproute.net.tls import TlsContexts
 from amqproute.services.management_node import ManagementService
+from amqproute.turn_scheduler import TurnScheduler
 
 __all__ = ["HttpService"]
 
@@ -40,6 +41,7 @@ class HttpService:
         reactor: where to listen.
         access: users and access rules.
         now: the wall clock, seconds since the epoch.
+        turns: of the reactor, which requests share with other work.
 
     Attributes:
         tokens: the access tokens.
@@ -55,11 +57,12 @@ class HttpService:
         reactor: IReactor,
         access: AccessControl,
         now: Callable[[], float],
+        turns: TurnScheduler,
     ) -> None:
         self.tokens = AccessTokens(config.state_directory, lambda: int(now() * 1000))
         self.sessions = BrowserSessions(reactor.seconds)
         self.login = HttpLogIn(access.password_log_in(), self.tokens, self.sessions)
-        self.site = HttpSite(reactor, self.login, _site_terms(config.management), now)
+        self.site = HttpSite(reactor, self.login, _site_terms(config.management), now, turns)
         self.listener: HttpListener | None = None
         self.bounds = _bounds(config.management)
         self._reactor = reactor

@@ -46,6 +46,8 @@ time for a request         20 s        408
 idle connection            60 s        closed
 requests of an address     100 /s      429, with Retry-After
 requests of a user         100 /s      429, with Retry-After
+requests that wait         2,000       503, with Retry-After
+of an address              200         503, with Retry-After
 event streams              500         503, with Retry-After
 unread events of a stream  256 KiB     the stream ends, and the client connects again
 sessions                   1,000       the one idle for longest ends

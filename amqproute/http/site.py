@@ -5,15 +5,17 @@ A resource is declared with a pattern: parts of a path, of which ``{name}`` stan
 percent-encoded if it contains a slash, and ``{name...}`` at the end for all that follow. A literal
 part comes before a parameter.
 
-A request is checked in this order: rate of its address (429), resource (404), method (405), log-in
-(401), rate of its user (429), pages that it may come from (403), form (406, 415). Then the handler
-is called. Problems are answered as in RFC 9457, and to browsers, which name HTML in Accept, as a
-page.
+A request begins in a turn of the reactor that has time for it. Addresses take turns, and so do HTTP
+and other work. The request is checked in this order: rate of its address (429), resource (404),
+method (405), log-in (401), rate of its user (429), pages that it may come from (403), form (406,
+415). Then the handler is called. Problems are answered as in RFC 9457, and to browsers, which name
+HTML in Accept, as a page.
 """
 
 from __future__ import annotations
 
 import hmac
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
@@ -21,7 +23,7 @@ from enum import Enum
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -41,12 +43,17 @@ from amqproute.http.request_rates import RequestRates
 from amqproute.http.requester import Requester
 from amqproute.http.stream_log_in import StreamLogIn
 from amqproute.log_rate_limit import source_of
+from amqproute.turn_scheduler import TurnScheduler
 
 __all__ = ["FORM", "HttpAccess", "HttpResource", "HttpSite", "SiteTerms"]
 
 log = Logger()
 
 FORM: Final = "application/x-www-form-urlencoded"
+MOST_WAITING: Final = 200
+"""Requests of one address that may wait for their turn."""
+MOST_WAITING_IN_ALL: Final = 2000
+"""Requests that may wait for their turn."""
 LONGEST_STREAM_SECONDS: Final = 86400.0
 """For which a stream goes on; its client comes again."""
 CSRF_HEADER: Final = "x-csrf-token"
@@ -140,6 +147,7 @@ class HttpSite:
         login: finds out who asks; None if nobody can log in.
         terms: bounds.
         now: the wall clock, seconds since the epoch.
+        turns: of the reactor, which requests share with other work; None to answer at once.
 
     Attributes:
         problem_page: makes a page of HTML of a problem, for browsers; None if there are no pages.
@@ -151,8 +159,11 @@ class HttpSite:
         login: HttpLogIn | None,
         terms: SiteTerms,
         now: Callable[[], float],
+        turns: TurnScheduler | None = None,
     ) -> None:
         self.clock = clock
+        self._turns = turns
+        self._waiting: Counter[str] = Counter()
         self.login = login
         self._terms = terms
         self._now = now
@@ -227,8 +238,24 @@ class HttpSite:
     # -- requests ------------------------------------------------------------------------------
 
     def answer(self, request: HttpRequest) -> Deferred[HttpResponse]:
-        """Answer a request; never fails."""
-        return Deferred.fromCoroutine(self._answer(request))
+        """Answer a request, in a turn of the reactor that has time for it; never fails."""
+        source, waiting = source_of(request.client.address), self._waiting
+        if self._turns is None:
+            return Deferred.fromCoroutine(self._answer(request))
+        if waiting[source] >= MOST_WAITING or waiting.total() >= MOST_WAITING_IN_ALL:
+            problem = HttpProblem(503, "too many requests wait", headers=[("Retry-After", "5")])
+            return succeed(self.finish(request, self._refusal(request, problem)))
+        answered: Deferred[HttpResponse] = Deferred()
+        waiting[source] += 1
+
+        def step() -> None:
+            waiting[source] -= 1
+            if not waiting[source]:
+                del waiting[source]
+            Deferred.fromCoroutine(self._answer(request)).chainDeferred(answered)
+
+        self._turns.ask("http", source, step)
+        return answered
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from cryptography import x509
+from twisted.internet.interfaces import IReactorTime
 
 from amqproute import __version__
 from amqproute.broker.broker import Broker
@@ -29,6 +30,7 @@ __all__ = [
     "DaemonFacts",
     "MetricsParts",
     "NetworkMetrics",
+    "ReactorParts",
     "StoreMetrics",
     "TracingFacts",
     "TracingMetrics",
@@ -109,12 +111,25 @@ class TracingFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ReactorParts:
+    """The reactor, as metrics see it.
+
+    Attributes:
+        delays: delays of its timers.
+        steps: the clock of work that takes many of its turns.
+    """
+
+    delays: BucketCounts
+    steps: IReactorTime
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsParts:
     """Parts of the daemon that count.
 
     Attributes:
         facts: returns facts about the daemon.
-        delays: delays of the reactor's timers.
+        reactor: the reactor.
         listeners: returns the open listeners.
         agent: connects to peers.
         broker: the broker.
@@ -124,7 +139,7 @@ class MetricsParts:
     """
 
     facts: Callable[[], DaemonFacts]
-    delays: BucketCounts
+    reactor: ReactorParts
     listeners: Callable[[], Sequence[Listener]]
     agent: ConnectAgent
     broker: Broker
@@ -144,7 +159,7 @@ class NetworkMetrics:
         add, parts = snapshot.add, self._parts
         facts = parts.facts()
         add("amqproute_build_info", 1, __version__, platform.python_version())
-        snapshot.add_histogram("amqproute_reactor_delay_seconds", parts.delays)
+        snapshot.add_histogram("amqproute_reactor_delay_seconds", parts.reactor.delays)
         add("amqproute_clock_timestamp_seconds", facts.now)
         add("amqproute_clock_jumped", facts.is_clock_jumped)
         add("amqproute_draining", facts.is_draining)

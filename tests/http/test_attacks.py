@@ -45,11 +45,12 @@ class AttackTests(DoorsCase):
         """A thousand streams that nobody reads: the others go on, and nothing is left behind."""
         made = await self.by_http("POST", "/api/v1/tokens", {"scope": ["read"]})
         login = {"Authorization": f"Bearer {made.json()['attributes']['token']}"}
-        for _ in range(STREAMS):
+        for number in range(STREAMS):
             channel, _ = self.connect()
             channel.dataReceived(encode("GET", "/api/v1/journal/tail", login))
-        while self.app.web.site.streams < STREAMS:
-            await self.turn()
+            # Not more than one address may have waiting.
+            while number % 100 == 99 and self.app.web.site.streams <= number:
+                await self.turn()
         await self.bystander(10)
         channel, wire = self.connect()
         channel.dataReceived(encode("GET", "/api/v1/journal/tail", login))
