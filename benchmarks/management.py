@@ -13,6 +13,8 @@ the message back. Meanwhile others, in this process and at the lowest priority, 
   floods above the permitted rate, unread event streams;
 * *all*: all of these at the same time.
 
+With ``--phase`` also one kind of them by itself, as in ``--phase quiet --phase hold_streams``.
+
 The phases alternate over ``--rounds``, so that what else happens on the machine hits all of them.
 For each phase the table has the number of the bystander's messages, less than the rate asks for
 where it had to wait; the times of its confirms and gets, and the longest of them; what the others
@@ -57,6 +59,7 @@ PAGES = (
 )  # fmt: skip
 FORM = "application/x-www-form-urlencoded"
 GAVE_UP = "closed or gave up"
+OPENED = "opened"
 READER, ATTACKER = "127.0.0.2", "127.0.0.3"
 """Addresses of loopback, so that attackers do not use up the rate of others."""
 
@@ -131,7 +134,8 @@ class Others:
 
     Attributes:
         port: of the endpoint.
-        statuses: answers by status; `GAVE_UP` counts connections that ended without one.
+        statuses: answers by status; `GAVE_UP` counts connections that ended without one, and
+            `OPENED` those that wait for none.
     """
 
     port: int
@@ -287,6 +291,7 @@ class Others:
             each = self.plug()
             each.sendall(b"POST /api/v1/messages/publish HTTP/1.1\r\nHost: a\r\nX-")
             held.append(each)
+            self.note(OPENED)
         while not self._is_over.is_set() and held:
             for each in tuple(held):
                 try:
@@ -308,6 +313,7 @@ class Others:
             each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             each.sendall(f"{head}\r\n\r\n".encode())
             held.append(each)
+            self.note(OPENED)
         self._is_over.wait()
         for each in held:
             each.close()
@@ -325,6 +331,23 @@ PHASES: dict[str, Callable[[Others], Sequence[Callable[[], None]]]] = {
 PHASES["all"] = lambda others: [
     work for name in ("scraping", "browsing", "attacking") for work in PHASES[name](others)
 ]
+ONE_KIND: dict[str, Callable[[Others], Callable[[], None]]] = {
+    "scrape": lambda others: others.scrape,
+    "check": lambda others: others.check,
+    "browse": lambda others: others.browse,
+    "follow": lambda others: others.follow,
+    "page_through": lambda others: others.page_through,
+    "guess": lambda others: others.guess,
+    "flood": lambda others: others.flood,
+    "swamp": lambda others: others.swamp,
+    "dawdle": lambda others: others.dawdle,
+    "hold_streams": lambda others: others.hold_streams,
+}
+
+
+def works_of(phase: str, others: Others) -> Sequence[Callable[[], None]]:
+    """Return what is done in a phase, each in a thread."""
+    return [ONE_KIND[phase](others)] if phase in ONE_KIND else PHASES[phase](others)
 
 
 # -- the daemon ------------------------------------------------------------------------------------
@@ -428,7 +451,7 @@ def measure(asked: argparse.Namespace, directory: Path) -> dict[str, Figures]:
             for name, figures in found.items():
                 others = Others(web)
                 bystander = Bystander(amqp, asked.rate)
-                others.start(*PHASES[name](others))
+                others.start(*works_of(name, others))
                 began, before = time.perf_counter(), cpu_seconds(process.pid)
                 time.sleep(asked.seconds)
                 figures.cpu += cpu_seconds(process.pid) - before
@@ -454,7 +477,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queues", type=int, default=10_000)
     parser.add_argument("--rate", type=float, default=100.0, help="messages per second")
-    parser.add_argument("--phase", action="append", choices=list(PHASES), help="only these")
+    parser.add_argument("--phase", action="append", choices=[*PHASES, *ONE_KIND], help="only these")
     parser.add_argument("--bystander", type=int, metavar="PORT", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.bystander is not None:
