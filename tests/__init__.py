@@ -8,13 +8,21 @@ campaigns in their short forms (`tests.campaigns`).
 derandomized here, so that a run that passes today passes tomorrow; the long campaigns
 (`make test-long`) set ``AMQPROUTE_HYPOTHESIS=long`` for more examples.
 
+Hypothesis tries constants of the sources as examples. Each process would collect them anew, for
+five seconds, in the directory that trial makes for it: here all keep what they find in one place,
+from run to run.
+
 Deadlines are multiples of one patience (`tests.support.patience`); ``AMQPROUTE_PATIENCE`` sets it
 to other seconds than 120.
 """
 
 import os
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+set_hypothesis_home_dir(Path(__file__).parent.parent / ".hypothesis")
 
 settings.register_profile(
     "ordinary",
