@@ -60,6 +60,9 @@ class TokenCheck(Protocol):
     def find(self, text: str) -> AccessToken | None:
         """Return the valid token with this text; None for any other text."""
 
+    def get(self, token_id: str) -> AccessToken | None:
+        """Return the token with an id; None without one, as after it was revoked."""
+
 
 class HttpLogIn:
     """Finds out who asks.
@@ -116,6 +119,8 @@ class HttpLogIn:
         """Return whether the log-in of a request that is still being answered holds."""
         if requester.session and not self.sessions.is_open(requester.session):
             return False
+        if requester.token and self._tokens.get(requester.token) is None:
+            return False
         return self._passwords.is_known(requester.principal)
 
     async def log_in(self, name: str, password: str, client: ClientFacts) -> Principal:
@@ -145,8 +150,14 @@ class HttpLogIn:
                 return await self._by_bearer(value.strip(), client, remote)
             if not self._passwords.is_known(token.principal):
                 raise unauthorized(REFUSED_WORDS)
-            expires = token.expires_ms / 1000
-            return Requester(token.principal, "token", token.scope, remote=remote, expires=expires)
+            return Requester(
+                token.principal,
+                "token",
+                token.scope,
+                remote=remote,
+                expires=token.expires_ms / 1000,
+                token=token.id,
+            )
         raise unauthorized("the log-in is Basic or Bearer")
 
     async def _by_bearer(self, token: str, client: ClientFacts, remote: str) -> Requester:

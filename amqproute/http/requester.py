@@ -25,6 +25,7 @@ class Requester:
         session: the id of the session; empty without one.
         remote: where the request comes from.
         expires: seconds since the epoch at which the log-in ends; None for no end.
+        token: the id of the access token of this daemon; empty without one.
     """
 
     principal: Principal
@@ -33,6 +34,7 @@ class Requester:
     session: str = ""
     remote: str = ""
     expires: float | None = None
+    token: str = ""
 
     def __str__(self) -> str:
         return str(self.principal)

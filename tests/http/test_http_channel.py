@@ -356,6 +356,18 @@ class StreamTests(ChannelCase):
         self.assertEqual(self.ended, 1)
         connection.lose()
 
+    def test_token_is_revoked(self) -> None:
+        """A stream does not outlive the access token that opened it."""
+        ann = Principal("user", "ann")
+        token, text = self.web.tokens.create("t", ann, WHOLE_SCOPE, 3600, "user:ann")
+        connection, _ = self.open({"Authorization": f"Bearer {text}"})
+        self.web.clock.advance(CHECK_SECONDS)
+        self.assertEqual(self.ended, 0)
+        self.web.tokens.revoke(token.id)
+        self.web.clock.advance(CHECK_SECONDS)
+        self.assertEqual(self.ended, 1)
+        connection.lose()
+
     def test_log_in_is_ended(self) -> None:
         """Log-ins of streams are ended by who finds out that their users are gone."""
         self.open()
