@@ -107,9 +107,7 @@ SANS_IO_LIBRARIES = {"scramp"}
 LOCAL_IMPORTS: dict[str, set[str]] = {
     "amqproute.cli.commands.daemon_access": {"amqproute.cli.commands.local_daemon"},
     "amqproute.cli.commands.peer": {"amqproute.cli.commands.peer_test"},
-    "amqproute.cli.commands.relay_queue": {"amqproute.config.units"},
-    "amqproute.cli.commands.requeue": {"amqproute.config.units"},
-    "amqproute.cli.commands.token": {"amqproute.config.units"},
+    "amqproute.cli.commands.operation_command": {"amqproute.config.units"},
     "amqproute.cli.render": {"amqproute.cli.terminal"},
     "amqproute.daemon.assembly": {"amqproute.daemon.tracing_assembly"},
     "amqproute.daemon.preflight": {"amqproute.daemon.tracing_assembly"},

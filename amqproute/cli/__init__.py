@@ -19,8 +19,9 @@ nothing else does.
 A new command is a `click.Command` or `click.Group` in a module of `commands`, with the options of
 `commands.common_options` that it needs, and a line in the table `commands.COMMANDS`: its name, its
 place (``package.module:attribute``) and the first sentence of its help. Nothing else has to change.
-`tests/cli/test_main.py` compares table and commands. Commands that only pass values on are made
-from the definition of management (`commands.operation_command`).
+`tests/cli/test_main.py` compares table and commands. Commands that pass values on to one operation
+are made from the definition of management (`commands.operation_command`), lists of entities from
+their columns (`commands.list_command`, `commands.attribute_table`).
 
 Why so
 ------

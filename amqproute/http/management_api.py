@@ -45,6 +45,7 @@ from amqproute.services.management_table import (
     ENTITY_METHODS,
     IF_VERSION,
     OPERATIONS,
+    OR_ASSERT,
     EntityDeclaration,
     OperationDeclaration,
     parameters_of,
@@ -65,7 +66,6 @@ __all__ = [
 
 PREFIX: Final = "/api/v1"
 VIRTUAL_HOST: Final = "virtual-host"
-OR_ASSERT: Final = "or-assert"
 _T = ValueType
 LIST_PARAMETERS: Final = (
     ValueDeclaration("limit", _T.NUMBER, "entities of a page", least=1, most=MOST_ON_PAGE),
@@ -314,7 +314,7 @@ def request_of(
         properties["name"] = request.parameters["name"]
     known = {VIRTUAL_HOST: ValueDeclaration(VIRTUAL_HOST, _T.TEXT)}
     if operation.name == "CREATE":
-        known[OR_ASSERT] = ValueDeclaration(OR_ASSERT, _T.BOOLEAN)
+        known[OR_ASSERT.name] = OR_ASSERT
     if operation.subject and not operation.needs_subject:
         known["name"] = ValueDeclaration("name", _T.TEXT)
     body: dict[str, object] = {}

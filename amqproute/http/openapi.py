@@ -25,6 +25,7 @@ from amqproute.http.site import FORM, HttpAccess, HttpResource, HttpSite
 from amqproute.services.management_table import (
     ENTITIES,
     OPERATIONS,
+    OR_ASSERT,
     EntityDeclaration,
     OperationDeclaration,
     parameters_of,
@@ -197,8 +198,7 @@ def _parameters(operation: OperationDeclaration, entity: EntityDeclaration | Non
     host = ValueDeclaration("virtual-host", ValueType.TEXT, "whose names are in the request")
     found.append(_in_query(host))
     if operation.name == "CREATE":
-        words = "an entity with the same options counts as created"
-        found.append(_in_query(ValueDeclaration("or-assert", ValueType.BOOLEAN, words)))
+        found.append(_in_query(OR_ASSERT))
     if has_precondition(operation, entity):
         words = "the ETag of an earlier GET; 412 if it has changed"
         found.append(_in_header("If-Match", words, {"type": "string", "pattern": _ENTITY_TAG}))

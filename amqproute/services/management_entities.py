@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from amqproute.services.node_option_declarations import NODE_OPTIONS
@@ -80,17 +80,17 @@ _LINK_OPTIONS: Final = (
 _BOUND: Final = (
     ValueDeclaration("target", _T.TEXT, "a queue or exchange", True, longest=LONGEST_NAME),
     ValueDeclaration("target-type", _T.TEXT, "what the target is", choices=("queue", "exchange")),
-    ValueDeclaration("key", _T.TEXT, "the binding key", longest=255),
-    _ARGUMENTS,
+    ValueDeclaration("key", _T.TEXT, "the routing key or pattern", longest=255),
+    replace(_ARGUMENTS, does=f'{_ARGUMENTS.does}, as in {{"x-match": "all"}}'),
 )
 _POLICY_OPTIONS: Final = (
     ValueDeclaration("pattern", _T.TEXT, "a regular expression of names", True, longest=4096),
     ValueDeclaration("definition", _T.TEXT, "a JSON object in a text", True, longest=65536),
     ValueDeclaration(
-        "apply-to", _T.TEXT, "what it is for",
+        "apply-to", _T.TEXT, "the objects it applies to",
         choices=("all", "queues", "classic_queues", "quorum_queues", "exchanges"),
     ),
-    ValueDeclaration("priority", _T.NUMBER, "the higher one is in force"),
+    ValueDeclaration("priority", _T.NUMBER, "of several that fit a name the highest applies"),
 )  # fmt: skip
 _POLICY_ATTRIBUTES: Final = attributes_of(
     "name text, type text, virtual-host text, pattern text, apply-to text, priority number, "
@@ -157,10 +157,12 @@ ENTITIES: Final = {
                     choices=("direct", "fanout", "topic", "headers"),
                 ),
                 ValueDeclaration("durable", _T.BOOLEAN, "kept over a restart"),
-                ValueDeclaration("auto-delete", _T.BOOLEAN, "deleted after its last binding"),
-                ValueDeclaration("internal", _T.BOOLEAN, "not for publishers"),
+                ValueDeclaration("auto-delete", _T.BOOLEAN, "deleted with its last binding"),
                 ValueDeclaration(
-                    "alternate-exchange", _T.TEXT, "where messages without a route go",
+                    "internal", _T.BOOLEAN, "only other exchanges may publish to it"
+                ),
+                ValueDeclaration(
+                    "alternate-exchange", _T.TEXT, "gets messages that match no binding",
                     longest=LONGEST_NAME,
                 ),
                 _ARGUMENTS,

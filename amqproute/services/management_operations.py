@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from amqproute.services.value_declaration import ValueDeclaration, ValueType, attributes_of
+from amqproute.values import DeadLetterReason
 
 __all__ = ["IF_VERSION", "NODE_KINDS", "OPERATIONS", "OperationDeclaration", "RequiredRight"]
 
@@ -84,7 +85,7 @@ MOST_IDS: Final = 1000
 LONGEST_SELECTOR: Final = 65536
 IF_VERSION: Final = "if-version"
 """The parameter of operations on what has a version; If-Match over HTTP."""
-_DRY_RUN: Final = ValueDeclaration("dry-run", _T.BOOLEAN, "only count")
+_DRY_RUN: Final = ValueDeclaration("dry-run", _T.BOOLEAN, "only count, and show five of them")
 _ONLY_COUNT: Final = ValueDeclaration(
     "dry-run", _T.BOOLEAN, "only print the number of messages to delete"
 )
@@ -95,12 +96,26 @@ _CURSOR: Final = ValueDeclaration(
 _IF_VERSION: Final = ValueDeclaration(
     IF_VERSION, _T.TEXT, "the `version` of an earlier answer; refused if it has changed", longest=64
 )
-_REASON: Final = ValueDeclaration("reason", _T.TEXT, "why", longest=256)
+_REASON: Final = ValueDeclaration("reason", _T.TEXT, "shown to everybody who asks why", longest=256)
+_LOGGED_REASON: Final = ValueDeclaration("reason", _T.TEXT, "for the log", longest=256)
+_TOLD_REASON: Final = ValueDeclaration(
+    "reason", _T.TEXT, "for their senders, in the report", longest=256
+)
+_LIMIT: Final = ValueDeclaration(
+    "limit", _T.NUMBER, "most messages to process", is_nullable=True, least=1
+)
 _SELECTION: Final = (
     ValueDeclaration("ids", _T.NUMBERS, "of messages", longest=MOST_IDS),
-    ValueDeclaration("to", _T.TEXT, "a domain, or the key of a relay queue", longest=1024),
-    ValueDeclaration("where", _T.TEXT, "a selector", longest=LONGEST_SELECTOR),
-    ValueDeclaration("all", _T.BOOLEAN, "every message, without the others"),
+    ValueDeclaration(
+        "to", _T.TEXT, "those for a domain, or on the relay queue of this key", longest=1024
+    ),
+    ValueDeclaration(
+        "where",
+        _T.TEXT,
+        "those that a selector fits, as in \"amqp.subject = 'invoice'\"",
+        longest=LONGEST_SELECTOR,
+    ),
+    ValueDeclaration("all", _T.BOOLEAN, "all messages to all domains"),
 )
 _MANY: Final = attributes_of(
     "messages number, bytes number, samples maps, queues texts, refused number, "
@@ -109,11 +124,23 @@ _MANY: Final = attributes_of(
 )
 _TAKEN: Final = (
     ValueDeclaration("target", _T.TEXT, "a node here", True, longest=1024),
-    ValueDeclaration("filter", _T.TEXT, "a selector", is_nullable=True, longest=LONGEST_SELECTOR),
-    ValueDeclaration("limit", _T.NUMBER, "at most so many", is_nullable=True, least=1),
-    ValueDeclaration("across-hosts", _T.BOOLEAN, "from one virtual host to another"),
-    _DRY_RUN,
+    ValueDeclaration(
+        "filter",
+        _T.TEXT,
+        "those that a selector fits, as in \"color = 'red'\"",
+        is_nullable=True,
+        longest=LONGEST_SELECTOR,
+    ),
+    _LIMIT,
+    ValueDeclaration(
+        "across-hosts", _T.BOOLEAN, "the target may be in another virtual host, //HOST/NAME"
+    ),
+    ValueDeclaration("dry-run", _T.BOOLEAN, "only count them"),
     _CURSOR,
+)
+_WAS_TAKEN: Final = attributes_of(
+    "name text, target text, messages number, refused number, refused-because text, "
+    "dry-run boolean, cursor text"
 )
 _HOP_ROW: Final = attributes_of("queue text")
 _DRAIN: Final = attributes_of(
@@ -175,12 +202,12 @@ OPERATIONS: Final = {
         ),
         OperationDeclaration(
             "MOVE", "moves messages to another node", _R.NODES, NODE_KINDS, subject="the queue",
-            parameters=_TAKEN, answers=attributes_of("messages number, cursor text"),
+            parameters=_TAKEN, answers=_WAS_TAKEN,
             refusals=(404, 409),
         ),
         OperationDeclaration(
             "COPY", "copies messages to another node", _R.NODES, NODE_KINDS, subject="the queue",
-            parameters=_TAKEN, answers=attributes_of("messages number, cursor text"),
+            parameters=_TAKEN, answers=_WAS_TAKEN,
             refusals=(404, 409),
         ),
         OperationDeclaration(
@@ -226,7 +253,7 @@ OPERATIONS: Final = {
             "LIST-MESSAGES", "lists messages", _R.LISTED_QUEUES, changes=False,
             parameters=(
                 *_SELECTION,
-                ValueDeclaration("count", _T.NUMBER, "at most so many", least=1, most=500),
+                ValueDeclaration("count", _T.NUMBER, "no more than these", least=1, most=500),
                 ValueDeclaration("with-body", _T.BOOLEAN, "with their bodies, on a queue"),
                 _CURSOR,
             ),
@@ -252,19 +279,19 @@ OPERATIONS: Final = {
         ),
         OperationDeclaration(
             "EXPIRE-MESSAGES", "expires outgoing messages", _R.RELAY_QUEUES,
-            parameters=(*_SELECTION, _REASON, _DRY_RUN, _CURSOR), answers=_MANY,
+            parameters=(*_SELECTION, _TOLD_REASON, _DRY_RUN, _CURSOR), answers=_MANY,
             refusals=(404, 409), path="messages/expire",
         ),
         OperationDeclaration(
             "DELETE-MESSAGES", "deletes outgoing messages", _R.RELAY_QUEUES,
-            parameters=(*_SELECTION, _REASON, _DRY_RUN, _CURSOR), answers=_MANY,
+            parameters=(*_SELECTION, _LOGGED_REASON, _DRY_RUN, _CURSOR), answers=_MANY,
             refusals=(404, 409), path="messages/delete",
         ),
         OperationDeclaration(
             "REROUTE-MESSAGES",
             "moves messages to the next hops of the current routes",
             _R.RELAY_QUEUES,
-            parameters=(*_SELECTION, _REASON, _DRY_RUN, _CURSOR), answers=_MANY,
+            parameters=(*_SELECTION, _LOGGED_REASON, _DRY_RUN, _CURSOR), answers=_MANY,
             refusals=(404, 409), path="messages/reroute",
         ),
         OperationDeclaration(
@@ -284,13 +311,22 @@ OPERATIONS: Final = {
             subject="the queue with the dead letters",
             parameters=(
                 ValueDeclaration("ids", _T.NUMBERS, "of messages", longest=MOST_IDS),
-                ValueDeclaration("where", _T.TEXT, "a selector", longest=LONGEST_SELECTOR),
-                ValueDeclaration("reason", _T.TEXT, "why they are dead letters", longest=64),
-                ValueDeclaration("condition", _T.TEXT, "of the error", longest=256),
-                ValueDeclaration("source", _T.TEXT, "the queue that they left", longest=1024),
-                ValueDeclaration("older-than-ms", _T.NUMBER, "dead for so long", is_nullable=True),
-                ValueDeclaration("newer-than-ms", _T.NUMBER, "dead no longer", is_nullable=True),
-                ValueDeclaration("limit", _T.NUMBER, "at most so many", is_nullable=True),
+                ValueDeclaration("source", _T.TEXT, "those that left this queue", longest=1024),
+                ValueDeclaration(
+                    "reason", _T.TEXT, "those that failed like this",
+                    choices=tuple(each.value for each in DeadLetterReason),
+                ),
+                ValueDeclaration(
+                    "condition", _T.TEXT, "those with this error, as in amqp:not-found",
+                    longest=256,
+                ),
+                ValueDeclaration(
+                    "where", _T.TEXT, "those that a selector fits, as in \"color = 'red'\"",
+                    longest=LONGEST_SELECTOR,
+                ),
+                ValueDeclaration("older-than-ms", _T.NUMBER, "dead for longer", is_nullable=True),
+                ValueDeclaration("newer-than-ms", _T.NUMBER, "dead for less", is_nullable=True),
+                _LIMIT,
                 _DRY_RUN,
                 _CURSOR,
             ),

@@ -5,9 +5,9 @@
 parameters with types and bounds, rights, attributes of answers, refusals, and whether they change
 something. From these come the dispatcher of ``$management``, the check of parameters, what is
 recorded in the audit journal, the answers to ``GET-TYPES`` and ``GET-OPERATIONS``, the HTTP API and
-its OpenAPI document (`amqproute.http`), and the page ``docs/management.md``. The service accepts
-only operations and entity types that are declared (`ManagementService.offer`,
-`ManagementService.show`). `render` writes the page (``python -m
+its OpenAPI document (`amqproute.http`), commands (`amqproute.cli`), and the page
+``docs/management.md``. The service accepts only operations and entity types that are declared
+(`ManagementService.offer`, `ManagementService.show`). `render` writes the page (``python -m
 amqproute.services.management_table > docs/management.md``).
 """
 
@@ -33,6 +33,7 @@ __all__ = [
     "IF_VERSION",
     "NODE_KINDS",
     "OPERATIONS",
+    "OR_ASSERT",
     "EntityDeclaration",
     "OperationDeclaration",
     "RequiredRight",
@@ -51,6 +52,11 @@ def operations_of(kind: str) -> list[str]:
 
 ENTITY_METHODS: Final = frozenset({"READ", "CREATE", "UPDATE", "DELETE"})
 """Operations that are the methods of an entity's resource in the HTTP API."""
+
+OR_ASSERT: Final = ValueDeclaration(
+    "or-assert", ValueType.BOOLEAN, "do nothing if there is one with these options already"
+)
+"""The application property of CREATE; a parameter of the query over HTTP."""
 
 _HEAD: Final = """\
 # Operations of `$management`

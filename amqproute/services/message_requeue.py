@@ -262,12 +262,12 @@ class RequeueCommand:
             "name": queue.name,
             "messages": count.messages,
             "bytes": count.bytes,
-            "targets": count.targets,
-            "samples": count.samples,
             "refused": count.refused,
             "refused-because": count.words,
-            "missing": sorted(missing),
             "dry-run": is_dry,
+            "targets": count.targets,
+            "missing": sorted(missing),
+            "samples": count.samples,
             "cursor": cursor,
         }
         return ManagementReply.of(OK, words, facts)

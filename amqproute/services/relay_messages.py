@@ -364,15 +364,15 @@ class RelayMessages(Generic[DestinationOf]):
         facts = {
             "messages": count.messages,
             "bytes": count.bytes,
-            "samples": count.samples,
-            "queues": sorted(count.touched),
             "refused": count.refused,
-            "refused-because": count.words,
             "waiting": count.waiting,
             "held": count.held,
             "freed": count.freed,
+            "refused-because": count.words,
             "missing": sorted(missing),
             "dry-run": scope.is_dry,
+            "queues": sorted(count.touched),
+            "samples": count.samples,
             "cursor": cursor,
         }
         words = counted(count.messages, "message")

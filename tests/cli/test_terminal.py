@@ -49,9 +49,7 @@ class WidthTests(SynchronousTestCase):
         self.addCleanup(environ.stop)
         self.patch(sys, "stdout", out)
         self.patch(sys, "stderr", err)
-        self.patch(peer, "entities", lambda *_: [dict(ROW), {**ROW, "name": "b.example"}])
-        assert peer.ls.callback is not None
-        peer.ls.callback(url=None, trust=None, config=None, as_json=False)
+        peer.PEERS.print([{**ROW, "name": "b.example"}, dict(ROW)])
         plain, notes = (click.unstyle(each.getvalue()) for each in (out, err))
         return plain.splitlines(), notes
 
@@ -71,7 +69,7 @@ class WidthTests(SynchronousTestCase):
     def test_peers_at_250(self) -> None:
         """All is shown where there is room."""
         lines, notes = self.shown(250)
-        self.assertEqual(lines[0].split(), [heading for _, heading in peer.COLUMNS])
+        self.assertEqual(lines[0].split(), peer.PEERS.headings)
         self.assertEqual((len(lines), notes), (3, ""))
 
     def test_peers_in_a_pipe(self) -> None:

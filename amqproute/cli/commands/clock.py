@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE
-from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
-from amqproute.cli.commands.management_request import carry_out, entities
-from amqproute.cli.message_text import Facts
+from amqproute.cli.commands.list_command import add_commands
+from amqproute.cli.commands.operation_command import (
+    CommandInputs,
+    OperationCommand,
+    Outcome,
+)
 from amqproute.cli.program_commands import ProgramGroup
 
 __all__ = ["clock"]
@@ -25,32 +29,40 @@ def clock() -> None:
     """
 
 
-@clock.command("show")
-@access_options
-@json_option
-def show(access: AccessOptions, as_json: bool) -> int:
-    """Show whether the wall clock has jumped; the exit code is 1 if it has."""
-    (row,) = entities(access, "clock")
-    return _show(row, as_json)
+def _in_words(outcome: Outcome) -> str:
+    row = outcome.facts
+    words = f"{row['state']}: messages age by {row['now']}, the wall clock is {row['wall']}"
+    return f"{words}\n{row['reason']}" if row["reason"] else words
 
 
-@clock.command("accept")
-@access_options
-@json_option
-def accept(access: AccessOptions, as_json: bool) -> int:
-    """Accept the wall clock as it is now, after a jump.
-
-    A jump ahead extends the lifetimes of the present messages. If the wall clock is wrong, correct
-    it instead; the jump then has no effect.
-    """
-    return _show(carry_out(access, "ACCEPT-TIME", "clock", "clock"), as_json)
+def _ending(outcome: Outcome) -> int:
+    return NEGATIVE if outcome.facts["jump-ms"] else DONE
 
 
-def _show(row: Facts, as_json: bool) -> int:
-    if as_json:
-        render.json_text(row)
-    else:
-        click.echo(f"{row['state']}: messages age by {row['now']}, the wall clock is {row['wall']}")
-        if row["reason"]:
-            click.echo(row["reason"])
-    return NEGATIVE if row["jump-ms"] else DONE
+_INPUTS: Final = CommandInputs("", fixed={"name": "clock"})
+
+add_commands(
+    clock,
+    {
+        "show": OperationCommand(
+            "READ",
+            "clock",
+            "Show whether the wall clock has jumped; the exit code is 1 if it has.",
+            _in_words,
+            _INPUTS,
+            afterwards=_ending,
+        ),
+        "accept": OperationCommand(
+            "ACCEPT-TIME",
+            "clock",
+            """Accept the wall clock as it is now, after a jump.
+
+            A jump ahead extends the lifetimes of the present messages. If the wall clock is wrong,
+            correct it instead; the jump then has no effect.
+            """,
+            _in_words,
+            _INPUTS,
+            afterwards=_ending,
+        ),
+    },
+)

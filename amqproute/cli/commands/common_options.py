@@ -18,9 +18,11 @@ __all__ = [
     "NODE_NAME",
     "AccessOptions",
     "DayOption",
+    "Decorator",
     "access_options",
     "chosen_vhost",
     "config_option",
+    "entry_id",
     "json_option",
     "list_vhost_option",
     "opened_vhost_option",
@@ -147,6 +149,21 @@ class NodeName(click.ParamType[str]):
 
 
 NODE_NAME: Final = NodeName()
+
+
+def entry_id(text: str) -> int:
+    """Read the number of a message in the store: the type of a `click` parameter.
+
+    Raises:
+        click.BadParameter: it is not a number.
+    """
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 63):
+        raise click.BadParameter(
+            f"{text[:64]!r} is no id of a message: ids are the broker's own numbers, shown by "
+            "`amqproute queue messages`; a message-id is given by "
+            "--where \"amqp.message_id = '...'\" there"
+        )
+    return int(text)
 
 
 class DayOption(click.ParamType[date]):

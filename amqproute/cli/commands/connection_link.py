@@ -10,23 +10,14 @@ import click
 from amqproute.address import ROOT_HOST, in_host
 from amqproute.cli import render
 from amqproute.cli.client import Client
-from amqproute.cli.commands.common_options import (
-    AccessOptions,
-    access_options,
-    json_option,
-    list_vhost_option,
-)
-from amqproute.cli.commands.management_request import (
-    ask,
-    entities,
-    in_touch,
-    query,
-)
-from amqproute.cli.commands.message_options import age
+from amqproute.cli.commands.attribute_table import Cell, RowTable, age, aged, cell_of
+from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.list_command import ListCommand, RowFilter, add_commands
+from amqproute.cli.commands.management_request import ask, in_touch, query
 from amqproute.cli.commands.operation_command import (
+    CommandInputs,
     OperationCommand,
     Outcome,
-    operation_command,
 )
 from amqproute.cli.message_text import Facts
 from amqproute.cli.program_commands import ProgramGroup
@@ -34,74 +25,48 @@ from amqproute.plurals import counted
 
 __all__ = ["connection", "link"]
 
-CONNECTION_COLUMNS: Final = (
-    ("name", "CONNECTION"),
-    ("principal", "WHO"),
-    ("virtual-host", "VHOST"),
-    ("protocol", "PROTOCOL"),
-    ("container", "CONTAINER"),
-    ("tls", "TLS"),
-    ("age-ms", "SINCE"),
-    ("links", "LINKS"),
-    ("credit-in", "CREDIT-IN"),
-    ("credit-out", "CREDIT-OUT"),
-    ("unsettled", "UNSETTLED"),
-    ("deliveries-in", "IN"),
-    ("deliveries-out", "OUT"),
-)
-SHOWN_LINK_COLUMNS: Final = (
-    ("name", "LINK"),
-    ("kind", "KIND"),
-    ("channel", "CHANNEL"),
-    ("address", "ADDRESS"),
-    ("mode", "MODE"),
-    ("credit", "CREDIT"),
-    ("prefetch", "PREFETCH"),
-    ("unsettled", "UNSETTLED"),
-    ("unconfirmed", "UNCONFIRMED"),
-    ("deliveries", "DELIVERIES"),
-)
-LINK_COLUMNS: Final = (
-    ("name", "LINK"),
-    ("direction", "DIRECTION"),
-    ("address", "ADDRESS"),
-    ("principal", "WHO"),
-    ("connection", "CONNECTION"),
-    ("credit", "CREDIT"),
-    ("unsettled", "UNSETTLED"),
-    ("deliveries", "DELIVERIES"),
-    ("expires-in", "EXPIRES"),
+
+def _within(row: Facts, key: str) -> str | None:
+    """Return a name that a client wrote as a name within the broker."""
+    name, host = row.get(key), row.get("virtual-host")
+    if not isinstance(name, str) or host in (None, ROOT_HOST) or name.startswith("//"):
+        return name
+    return name if "@" in name else in_host(host, name)
+
+
+def _in_words(row: Facts) -> Facts:
+    if row.get("kind") != "binding":
+        return {**row, "address": _within(row, "address")}
+    ends = f"{row['source']} -> {row['target']}"
+    return {**row, "direction": "binding", "address": ends, "deliveries": row.get("moved")}
+
+
+def _worded(key: str) -> Cell:
+    """Return a column of an attribute of links, and of bindings where they have another."""
+    return lambda row: cell_of(key, _in_words(row))
+
+
+def _expiry(row: Facts) -> str | None:
+    seconds = row.get("expires-in")
+    if seconds is None:
+        return None
+    return "not yet" if seconds < 0 else age(int(1000 * seconds))
+
+
+def _concerns(row: Facts, node: str) -> bool:
+    keys = ("node", "address", "source", "target")
+    return any(node in (row.get(key), _within(row, key)) for key in keys)
+
+
+SHOWN_LINKS: Final = RowTable(
+    "LINK=name KIND CHANNEL ADDRESS MODE CREDIT> PREFETCH> UNSETTLED> UNCONFIRMED> DELIVERIES>",
+    {"ADDRESS": _worded("address"), "DELIVERIES": _worded("deliveries")},
 )
 
 
 @click.group(cls=ProgramGroup)
 def connection() -> None:
     """Connections of clients and peers to the running daemon."""
-
-
-@connection.command("ls")
-@list_vhost_option
-@access_options
-@json_option
-def connections(vhost: str | None, access: AccessOptions, as_json: bool) -> None:
-    """List the connections, the oldest first.
-
-    CONTAINER is the client's own name: the container-id of AMQP 1.0, the connection_name or
-    else the product of AMQP 0-9-1. SINCE is the age of a connection. CREDIT-IN is the number of
-    messages that the other side may still send, over all its links, CREDIT-OUT those that it still
-    accepts; UNSETTLED are deliveries without an outcome. IN and OUT count all deliveries. With
-    --json every attribute is shown.
-    """
-    rows = entities(access, "connection", vhost)
-    rows.sort(key=lambda row: (row.get("since-ms") or 0, str(row["name"])))
-    if as_json:
-        render.json_text({"connections": rows})
-        return
-    render.table(
-        [heading for _, heading in CONNECTION_COLUMNS],
-        ([_cell(key, row) for key, _ in CONNECTION_COLUMNS] for row in rows),
-        right="SINCE LINKS CREDIT-IN CREDIT-OUT UNSETTLED IN OUT",
-    )
 
 
 @connection.command("show")
@@ -123,20 +88,39 @@ def show(name: str, access: AccessOptions, as_json: bool) -> None:
     if as_json:
         render.json_text({**facts, "link": links})
         return
-    render.table(["ATTRIBUTE", "VALUE"], ((key, _cell(key, facts)) for key in facts))
+    columns = {key: aged(key) if key == "age-ms" else key for key in facts}
+    render.table(
+        ["ATTRIBUTE", "VALUE"], ((key, cell_of(each, facts)) for key, each in columns.items())
+    )
     if links:
         click.echo()
-        render.table(
-            [heading for _, heading in SHOWN_LINK_COLUMNS],
-            ([_cell(key, _in_words(row)) for key, _ in SHOWN_LINK_COLUMNS] for row in links),
-            right="CREDIT PREFETCH UNSETTLED UNCONFIRMED DELIVERIES",
-        )
+        SHOWN_LINKS.print(links)
 
 
-connection.add_command(
-    operation_command(
-        "close",
-        OperationCommand(
+add_commands(
+    connection,
+    {
+        "ls": ListCommand(
+            "connection",
+            "connections",
+            """List the connections, the oldest first.
+
+            CONTAINER is the client's own name: the container-id of AMQP 1.0, the connection_name or
+            else the product of AMQP 0-9-1. SINCE is the age of a connection. CREDIT-IN is the
+            number of messages that the other side may still send, over all its links, CREDIT-OUT
+            those that it still accepts; UNSETTLED are deliveries without an outcome. IN and OUT
+            count all deliveries. With --json every attribute is shown.
+            """,
+            RowTable(
+                "CONNECTION=name WHO=principal VHOST=virtual-host PROTOCOL "
+                "CONTAINER TLS SINCE> LINKS> CREDIT-IN> CREDIT-OUT> UNSETTLED> "
+                "IN=deliveries-in> OUT=deliveries-out>",
+                {"SINCE": aged("age-ms")},
+            ),
+            has_vhost=True,
+            order=lambda row: (row.get("since-ms") or 0, str(row["name"])),
+        ),
+        "close": OperationCommand(
             "CLOSE-CONNECTION",
             "connection",
             """Close the connection NAME.
@@ -147,50 +131,13 @@ connection.add_command(
             lambda outcome: f"{outcome.name}: closed",
             has_json=False,
         ),
-    )
+    },
 )
 
 
 @click.group(cls=ProgramGroup)
 def link() -> None:
     """Links of clients and peers, and bindings between nodes, at the running daemon."""
-
-
-@link.command("ls")
-@click.option("--node", metavar="NODE", help="Only those of this queue or topic.")
-@list_vhost_option
-@access_options
-@json_option
-def links(
-    node: str | None,
-    vhost: str | None,
-    access: AccessOptions,
-    as_json: bool,
-) -> None:
-    """List the links: in is from a client to the daemon, out from the daemon to a client.
-
-    Of AMQP 0-9-1 these are channels, and consumers by their tags.
-
-    A consumer that gets nothing may have no CREDIT. One with many UNSETTLED deliveries does not
-    settle them. A producer without CREDIT waits for room on a full queue. Bindings are shown as
-    `binding` with their source and target. A link with EXPIRES is suspended: its client has
-    detached and may resume it within that time; `not yet` means that the time has not begun,
-    because its session or connection is still open.
-    """
-    rows = entities(access, "link", vhost)
-    if node is not None:
-        wanted = ("node", "address", "source", "target")
-        rows = [
-            row for row in rows if any(node in (row.get(key), _within(row, key)) for key in wanted)
-        ]
-    if as_json:
-        render.json_text({"links": rows})
-        return
-    render.table(
-        [heading for _, heading in LINK_COLUMNS],
-        ([_cell(key, _in_words(row)) for key, _ in LINK_COLUMNS] for row in rows),
-        right="CREDIT UNSETTLED DELIVERIES EXPIRES",
-    )
 
 
 def _detached(outcome: Outcome) -> str:
@@ -200,10 +147,36 @@ def _detached(outcome: Outcome) -> str:
     return f"{outcome.name}: {counted(count, 'link is', 'links are')} detached"
 
 
-link.add_command(
-    operation_command(
-        "close",
-        OperationCommand(
+add_commands(
+    link,
+    {
+        "ls": ListCommand(
+            "link",
+            "links",
+            """List the links: in is from a client to the daemon, out from the daemon to a client.
+
+            Of AMQP 0-9-1 these are channels, and consumers by their tags.
+
+            A consumer that gets nothing may have no CREDIT. One with many UNSETTLED deliveries does
+            not settle them. A producer without CREDIT waits for room on a full queue. Bindings are
+            shown as `binding` with their source and target. A link with EXPIRES is suspended: its
+            client has detached and may resume it within that time; `not yet` means that the time
+            has not begun, because its session or connection is still open.
+            """,
+            RowTable(
+                "LINK=name DIRECTION ADDRESS WHO=principal CONNECTION CREDIT> "
+                "UNSETTLED> DELIVERIES> EXPIRES>",
+                {
+                    "DIRECTION": _worded("direction"),
+                    "ADDRESS": _worded("address"),
+                    "DELIVERIES": _worded("deliveries"),
+                    "EXPIRES": _expiry,
+                },
+            ),
+            has_vhost=True,
+            only=RowFilter("--node", "NODE", "Only those of this queue or topic.", _concerns),
+        ),
+        "close": OperationCommand(
             "DELETE",
             "link",
             """Detach the links of clients with the name NAME, or delete the binding NAME.
@@ -214,32 +187,8 @@ link.add_command(
             several virtual hosts have links of the name, --vhost or --connection is needed.
             """,
             _detached,
-            vhost="parameter",
+            CommandInputs(vhost="parameter"),
             has_json=False,
         ),
-    )
+    },
 )
-
-
-def _within(row: Facts, key: str) -> str | None:
-    """Return a name that a client wrote as a name within the broker."""
-    name, host = row.get(key), row.get("virtual-host")
-    if not isinstance(name, str) or host in (None, ROOT_HOST) or name.startswith("//"):
-        return name
-    return name if "@" in name else in_host(host, name)
-
-
-def _in_words(row: Facts) -> Facts:
-    if row.get("kind") != "binding":
-        return {**row, "address": _within(row, "address")}
-    ends = f"{row['source']} -> {row['target']}"
-    return {**row, "direction": "binding", "address": ends, "deliveries": row.get("moved")}
-
-
-def _cell(key: str, row: Facts) -> object:
-    value = row.get(key)
-    if key == "age-ms" and value is not None:
-        return age(value)
-    if key == "expires-in" and value is not None:
-        return "not yet" if value < 0 else age(int(1000 * value))
-    return value if value != "" else None

@@ -4,33 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import click
 
 from amqproute.cli import render
-from amqproute.cli.command_error import NEGATIVE, ClientError
-from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
-from amqproute.cli.commands.management_request import entities
-from amqproute.cli.commands.message_options import age
+from amqproute.cli.commands.attribute_table import Cell, RowTable, age
+from amqproute.cli.commands.list_command import ListCommand, add_commands
+from amqproute.cli.commands.management_request import KnownRefusal
+from amqproute.cli.commands.operation_command import (
+    CommandInputs,
+    OperationCommand,
+)
 from amqproute.cli.message_text import Facts
 from amqproute.cli.program_commands import ProgramGroup
 
 __all__ = ["contract"]
-
-_HEADINGS: Final = (
-    "HOLDER",
-    "STATE",
-    "AT-BOUND",
-    "CONNECTIONS",
-    "LINKS",
-    "CREDIT",
-    "SPOOL",
-    "MESSAGES/S",
-    "BYTES/S",
-    "REFUSED",
-)
-_USED: Final = ("connections", "links", "credit", "spool")
 
 
 @click.group(cls=ProgramGroup)
@@ -39,64 +27,6 @@ def contract() -> None:
 
     Contracts are part of the configuration, under `contracts` and `peers`.
     """
-
-
-@contract.command("ls")
-@access_options
-@json_option
-def ls(access: AccessOptions, as_json: bool) -> None:
-    """List the contracts: use and limits.
-
-    STATE is open, "held back" (it gets less credit at the moment) or unused (no holder has
-    connected; patterns such as user:* are always unused). AT-BOUND names the reached bounds with
-    their duration. REFUSED counts refusals since the holder's first connection; "-" means no bound.
-    """
-    rows = entities(access, "contract")
-    rows.sort(key=lambda row: (not row["at-bound-seconds"], row["state"] == "unused", row["name"]))
-    if as_json:
-        render.json_text({"contracts": rows})
-        return
-    render.table(
-        _HEADINGS,
-        (
-            [
-                row["name"],
-                row["state"],
-                _bounds(row) or None,
-                *(_part(row, name) for name in _USED),
-                _limit(row, "messages-per-second"),
-                _limit(row, "bytes-per-second"),
-                sum(row["refused"].values()),
-            ]
-            for row in rows
-        ),
-        right="CONNECTIONS LINKS CREDIT SPOOL MESSAGES/S BYTES/S REFUSED",
-        spare="BYTES/S MESSAGES/S CREDIT",
-    )
-
-
-@contract.command("show")
-@click.argument("holder")
-@access_options
-@json_option
-def show(holder: str, access: AccessOptions, as_json: bool) -> None:
-    """Show the contract of HOLDER: each bound, its use, and refusals.
-
-    HOLDER is a name that `amqproute contract ls` shows, as in user:anna or peer:beta.example.
-    """
-    rows = entities(access, "contract")
-    found = next((row for row in rows if row["name"] == holder), None)
-    if found is None:
-        raise ClientError(
-            NEGATIVE,
-            "contract.none",
-            f"{holder} has no contract, or nobody of that name has connected",
-            "see which there are with: amqproute contract ls",
-        )
-    if as_json:
-        render.json_text(found)
-        return
-    render.table(["ATTRIBUTE", "VALUE"], _shown(found))
 
 
 def _shown(row: Facts) -> Iterator[tuple[str, object]]:
@@ -116,12 +46,68 @@ def _bounds(row: Facts) -> str:
     return ", ".join(f"{name} for {age(1000 * seconds)}" for name, seconds in found)
 
 
-def _part(row: Facts, name: str) -> str:
-    """Return use and limit, as in 3/20."""
-    limit = row[f"limit-{name}"]
-    return f"{row[name]}/{'-' if limit is None else limit}"
+def _part(name: str) -> Cell:
+    """Return a column of use and limit, as in 3/20."""
+
+    def part(row: Facts) -> str:
+        limit = row[f"limit-{name}"]
+        return f"{row[name]}/{'-' if limit is None else limit}"
+
+    return part
 
 
-def _limit(row: Facts, name: str) -> str | None:
-    limit = row[f"limit-{name}"]
-    return None if limit is None else f"{limit:g}"
+def _limit(name: str) -> Cell:
+    key = f"limit-{name}"
+    return lambda row: None if row[key] is None else f"{row[key]:g}"
+
+
+add_commands(
+    contract,
+    {
+        "ls": ListCommand(
+            "contract",
+            "contracts",
+            """List the contracts: use and limits.
+
+            STATE is open, "held back" (it gets less credit at the moment) or unused (no holder has
+            connected; patterns such as user:* are always unused). AT-BOUND names the reached bounds
+            with their duration. REFUSED counts refusals since the holder's first connection; "-"
+            means no bound.
+            """,
+            RowTable(
+                "HOLDER=name STATE AT-BOUND CONNECTIONS> LINKS> CREDIT> SPOOL> "
+                "MESSAGES/S> BYTES/S> REFUSED>",
+                {
+                    "AT-BOUND": lambda row: _bounds(row) or None,
+                    "CONNECTIONS": _part("connections"),
+                    "LINKS": _part("links"),
+                    "CREDIT": _part("credit"),
+                    "SPOOL": _part("spool"),
+                    "MESSAGES/S": _limit("messages-per-second"),
+                    "BYTES/S": _limit("bytes-per-second"),
+                    "REFUSED": lambda row: sum(row["refused"].values()),
+                },
+                spare="BYTES/S MESSAGES/S CREDIT",
+            ),
+            order=lambda row: (not row["at-bound-seconds"], row["state"] == "unused", row["name"]),
+        ),
+        "show": OperationCommand(
+            "READ",
+            "contract",
+            """Show the contract of HOLDER: each bound, its use, and refusals.
+
+            HOLDER is a name that `amqproute contract ls` shows, as in user:anna or
+            peer:beta.example.
+            """,
+            lambda outcome: render.table(["ATTRIBUTE", "VALUE"], _shown(outcome.facts)),
+            CommandInputs("HOLDER"),
+            refusals={
+                "management.404": KnownRefusal(
+                    "contract.none",
+                    "there is no such contract, or nobody of that name has connected",
+                    "see which there are with: amqproute contract ls",
+                )
+            },
+        ),
+    },
+)

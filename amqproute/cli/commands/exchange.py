@@ -3,50 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, TypedDict, Unpack
+from typing import Final
 
 import click
 
-from amqproute.cli import render
-from amqproute.cli.commands.common_options import (
-    NODE_NAME,
-    AccessOptions,
-    access_options,
-    json_option,
-    list_vhost_option,
-    vhost_option,
-)
-from amqproute.cli.commands.management_request import carry_out, entities, entity
+from amqproute.cli.commands.attribute_table import RowTable, as_given, print_attributes
+from amqproute.cli.commands.list_command import ListCommand, add_commands
 from amqproute.cli.commands.operation_command import (
+    CommandInputs,
+    CommandOption,
     OperationCommand,
     Outcome,
-    operation_command,
 )
-from amqproute.cli.commands.policy import with_sources
-from amqproute.cli.message_text import Facts
 from amqproute.cli.program_commands import ProgramGroup
 from amqproute.plurals import counted
 
 __all__ = ["exchange"]
-
-COLUMNS: Final = (
-    ("name", "EXCHANGE"),
-    ("exchange-type", "TYPE"),
-    ("durable", "DURABLE"),
-    ("auto-delete", "AUTO-DELETE"),
-    ("internal", "INTERNAL"),
-    ("bindings", "BINDINGS"),
-    ("made-by", "MADE-BY"),
-)
-BINDING_COLUMNS: Final = (
-    ("source", "EXCHANGE"),
-    ("target-type", "TO"),
-    ("target", "NAME"),
-    ("key", "KEY"),
-    ("arguments", "ARGUMENTS"),
-    ("durable", "DURABLE"),
-)
 
 
 @click.group(cls=ProgramGroup)
@@ -58,85 +30,6 @@ def exchange() -> None:
     """
 
 
-@exchange.command("ls")
-@list_vhost_option
-@access_options
-@json_option
-def ls(vhost: str | None, access: AccessOptions, as_json: bool) -> None:
-    """List the exchanges, all but the default one, which has no name.
-
-    The exchange NAME of a virtual host is shown as //HOST/NAME.
-    """
-    rows = entities(access, "exchange", vhost)
-    _table("exchanges", rows, COLUMNS, as_json)
-
-
-@exchange.command("show")
-@click.argument("name", type=NODE_NAME)
-@vhost_option
-@access_options
-@json_option
-def show(name: str, access: AccessOptions, as_json: bool) -> None:
-    """Show the exchange NAME; under terms, where its alternate exchange is said."""
-    facts = entity(access, "exchange", name)
-    if as_json:
-        render.json_text(facts)
-        return
-    shown = with_sources(facts)
-    terms = shown.pop("terms", {})
-    rows = [*shown.items(), *((f"terms.{key}", value) for key, value in terms.items())]
-    render.table(["ATTRIBUTE", "VALUE"], ((key, render.cell(value)) for key, value in rows))
-
-
-@exchange.command("bindings")
-@list_vhost_option
-@access_options
-@json_option
-def bindings(vhost: str | None, access: AccessOptions, as_json: bool) -> None:
-    """List the bindings from exchanges; every queue is bound to the default one by its name."""
-    rows = entities(access, "exchange-binding", vhost)
-    _table("bindings", rows, BINDING_COLUMNS, as_json)
-
-
-@exchange.command("declare")
-@click.argument("name", type=NODE_NAME)
-@vhost_option
-@click.option(
-    "--type",
-    "kind",
-    type=click.Choice(["direct", "fanout", "topic", "headers"]),
-    required=True,
-    help="How it routes.",
-)
-@click.option("--transient", is_flag=True, help="It is gone after a restart.")
-@click.option("--auto-delete", is_flag=True, help="Delete it with its last binding.")
-@click.option("--internal", is_flag=True, help="Only other exchanges may publish to it.")
-@click.option("--alternate", metavar="EXCHANGE", help="Gets messages that match no binding.")
-@access_options
-@json_option
-def declare(
-    name: str,
-    kind: str,
-    transient: bool,
-    auto_delete: bool,
-    internal: bool,
-    alternate: str | None,
-    access: AccessOptions,
-    as_json: bool,
-) -> None:
-    """Make the exchange NAME, or check that there is one like this."""
-    given: dict[str, object] = {
-        "type": kind,
-        "durable": not transient,
-        "auto-delete": auto_delete,
-        "internal": internal,
-    }
-    if alternate is not None:
-        given["alternate-exchange"] = alternate
-    facts = carry_out(access, "CREATE", "exchange", name, given, **{"or-assert": True})
-    _print(facts, as_json, f"{name}: there is a {kind} exchange")
-
-
 def _deleted(outcome: Outcome) -> str:
     words = f"{outcome.name}: deleted with {counted(outcome.facts.get('bindings', 0), 'binding')}"
     for other in outcome.facts.get("exchanges") or ():
@@ -144,91 +37,93 @@ def _deleted(outcome: Outcome) -> str:
     return words
 
 
-exchange.add_command(
-    operation_command(
-        "delete",
-        OperationCommand(
+def _bound(words: str, outcome: Outcome) -> str:
+    body = outcome.request.body
+    return f"{outcome.name}: {body['target-type']} {body['target']} {words}"
+
+
+_BINDING: Final = {
+    "target-type": CommandOption(
+        "--to-exchange", help="TARGET is an exchange.", values=("queue", "exchange")
+    ),
+    "key": CommandOption(help="The routing key or pattern. [default: empty]", default=""),
+}
+_ASSERTED: Final = {"or-assert": True}
+
+add_commands(
+    exchange,
+    {
+        "ls": ListCommand(
+            "exchange",
+            "exchanges",
+            """List the exchanges, all but the default one, which has no name.
+
+        The exchange NAME of a virtual host is shown as //HOST/NAME.
+        """,
+            RowTable(
+                "EXCHANGE=name TYPE=exchange-type DURABLE AUTO-DELETE INTERNAL BINDINGS> MADE-BY",
+                {"MADE-BY": as_given("made-by")},
+            ),
+            has_vhost=True,
+        ),
+        "bindings": ListCommand(
+            "exchange-binding",
+            "bindings",
+            "List the bindings from exchanges; every queue is bound to the default one by its "
+            "name.",
+            RowTable(
+                "EXCHANGE=source TO=target-type NAME=target KEY ARGUMENTS DURABLE",
+                {"KEY": as_given("key"), "ARGUMENTS": as_given("arguments")},
+            ),
+            has_vhost=True,
+        ),
+        "show": OperationCommand(
+            "READ",
+            "exchange",
+            "Show the exchange NAME; under terms, where its alternate exchange is said.",
+            lambda outcome: print_attributes(outcome.facts),
+            CommandInputs(vhost="names"),
+        ),
+        "declare": OperationCommand(
+            "CREATE",
+            "exchange",
+            "Make the exchange NAME, or check that there is one like this.",
+            lambda outcome: f"{outcome.name}: there is a {outcome.facts['exchange-type']} exchange",
+            CommandInputs(
+                vhost="names",
+                options={
+                    "type": CommandOption("--type"),
+                    "durable": CommandOption(
+                        "--transient", help="It is gone after a restart.", values=(True, False)
+                    ),
+                    "auto-delete": CommandOption(values=(False, True)),
+                    "internal": CommandOption(values=(False, True)),
+                    "alternate-exchange": CommandOption("--alternate", metavar="EXCHANGE"),
+                },
+                fixed=_ASSERTED,
+                without=("arguments",),
+            ),
+        ),
+        "delete": OperationCommand(
             "DELETE",
             "exchange",
             "Delete the exchange NAME with its bindings.",
             _deleted,
-            vhost="names",
+            CommandInputs(vhost="names"),
         ),
-    )
+        "bind": OperationCommand(
+            "CREATE",
+            "exchange-binding",
+            "Have messages of the exchange NAME go to the queue TARGET.",
+            lambda outcome: _bound("is bound", outcome),
+            CommandInputs(vhost="names", options=_BINDING, fixed=_ASSERTED),
+        ),
+        "unbind": OperationCommand(
+            "DELETE",
+            "exchange-binding",
+            "Remove the binding from the exchange NAME to the queue TARGET with this key.",
+            lambda outcome: _bound("is not bound any more", outcome),
+            CommandInputs(vhost="names", options=_BINDING),
+        ),
+    },
 )
-
-
-class _BindingOptions(TypedDict):
-    key: str
-    to_exchange: bool
-    arguments: str | None
-    access: AccessOptions
-    as_json: bool
-
-
-def _binding(command: Callable[..., object]) -> Callable[..., object]:
-    """Add what `bind` and `unbind` have in common."""
-    for add in (
-        json_option,
-        access_options,
-        click.option(
-            "--arguments", metavar="JSON", help='As in --arguments \'{"x-match": "all"}\'.'
-        ),
-        click.option("--to-exchange", is_flag=True, help="TARGET is an exchange."),
-        click.option("--key", default="", help="The routing key or pattern. [default: empty]"),
-        vhost_option,
-        click.argument("target", type=NODE_NAME),
-        click.argument("name", type=NODE_NAME),
-    ):
-        command = add(command)
-    return command
-
-
-@exchange.command("bind")
-@_binding
-def bind(name: str, target: str, **given: Unpack[_BindingOptions]) -> None:
-    """Have messages of the exchange NAME go to the queue TARGET."""
-    _change_binding("CREATE", "is bound", name, target, {"or-assert": True}, given)
-
-
-@exchange.command("unbind")
-@_binding
-def unbind(name: str, target: str, **given: Unpack[_BindingOptions]) -> None:
-    """Remove the binding from the exchange NAME to the queue TARGET with this key."""
-    _change_binding("DELETE", "is not bound any more", name, target, {}, given)
-
-
-def _change_binding(
-    operation: str,
-    outcome: str,
-    name: str,
-    target: str,
-    more: Mapping[str, bool],
-    given: _BindingOptions,
-) -> None:
-    kind = "exchange" if given["to_exchange"] else "queue"
-    attributes: dict[str, object] = {"target": target, "target-type": kind, "key": given["key"]}
-    if given["arguments"] is not None:
-        attributes["arguments"] = given["arguments"]
-    facts = carry_out(given["access"], operation, "exchange-binding", name, attributes, **more)
-    _print(facts, given["as_json"], f"{name}: {kind} {target} {outcome}")
-
-
-def _table(
-    key: str, rows: list[Facts], columns: tuple[tuple[str, str], ...], as_json: bool
-) -> None:
-    if as_json:
-        render.json_text({key: rows})
-        return
-    render.table(
-        [heading for _, heading in columns],
-        ([render.cell(row.get(key)) for key, _ in columns] for row in rows),
-        right="BINDINGS",
-    )
-
-
-def _print(facts: Mapping[str, object], as_json: bool, words: str) -> None:
-    if as_json:
-        render.json_text(facts)
-    else:
-        click.echo(words)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from amqproute import conditions
@@ -17,34 +18,38 @@ from amqproute.net.reactor import IReactor
 from amqproute.wire.amqp10 import spec
 
 __all__ = [
-    "MANAGEMENT",
+    "KnownRefusal",
     "ask",
+    "attributes_of_reply",
     "carry_out",
     "carry_out_commands",
-    "entities",
-    "entity",
-    "go_through",
     "in_touch",
     "query",
-    "status_of",
 ]
 
 MANAGEMENT: Final = "$management"
 PAGE_ROWS: Final = 100
 """Rows of one answer: less than ten milliseconds of the daemon's reactor."""
-PART_SECONDS: Final = 120.0
-"""Seconds that the daemon may take for one part of a bulk operation."""
-
 _STEPS: Final = {
     400: "correct it and try again; --help of the command tells what it takes",
     403: "add an access rule with `manage` for this principal and node to the configuration and "
     "reload, or log in as another user with --url",
     404: "see what there is with: amqproute queue ls",
-    409: "look at it with: amqproute queue show NAME",
+    409: "look at it with: amqproute {look}",
     501: "this daemon does not offer it; is it of an older version?",
     507: "delete what is not needed any more, or raise the limit in the configuration",
 }
+_LOOKS: Final = {
+    "branch": "transaction ls",
+    "clock": "clock show",
+    "exchange": "exchange show NAME",
+    "exchange-binding": "exchange bindings",
+    "operator-policy": "policy show NAME --operator",
+    "policy": "policy show NAME",
+}
+"""Commands that show an entity, by its type; others are shown by ``queue show``."""
 _ABSENT: Final = {
+    "there is no branch ": "see what there is with: amqproute transaction ls",
     "no exchange ": "see what there is with: amqproute exchange ls",
     "there is no exchange ": "see what there is with: amqproute exchange ls",
     "no binding ": "see what there is with: amqproute exchange bindings",
@@ -72,8 +77,32 @@ _DECLARED: Final = "what the configuration declares is changed there: edit it, t
 _T = TypeVar("_T")
 
 
-def in_touch(access: AccessOptions, work: Callable[[Client], Awaitable[_T]]) -> _T:
+@dataclass(frozen=True, slots=True)
+class KnownRefusal:
+    """What a command says instead of a refusal of the daemon.
+
+    Attributes:
+        code: the stable code.
+        words: the cause.
+        next_step: advice to the user.
+    """
+
+    code: str
+    words: str
+    next_step: str
+
+
+def in_touch(
+    access: AccessOptions,
+    work: Callable[[Client], Awaitable[_T]],
+    refusals: Mapping[str, KnownRefusal] | None = None,
+) -> _T:
     """Connect, do some work with the client, and close.
+
+    Args:
+        access: options for the connection.
+        work: the work.
+        refusals: refusals by their codes, with better words.
 
     Raises:
         CommandError: it failed.
@@ -84,25 +113,14 @@ def in_touch(access: AccessOptions, work: Callable[[Client], Awaitable[_T]]) -> 
             try:
                 return await work(client)
             except ClientError as error:
+                known = (refusals or {}).get(error.code)
+                if known is not None:
+                    raise ClientError(NEGATIVE, known.code, known.words, known.next_step) from None
                 if error.code == conditions.UNAUTHORIZED_ACCESS:
                     error.next_step = _RIGHTS
                 raise
 
     return runner.run(within)
-
-
-def entities(access: AccessOptions, entity_type: str, vhost: str | None = None) -> list[Facts]:
-    """Ask for all entities of a type; see `query`."""
-    return in_touch(access, lambda client: query(client, entity_type, vhost))
-
-
-def entity(access: AccessOptions, entity_type: str, name: str) -> Facts:
-    """Ask for one entity.
-
-    Raises:
-        ClientError: there is none, or the broker refuses or does not answer.
-    """
-    return carry_out(access, "READ", entity_type, name)
 
 
 def carry_out(
@@ -111,16 +129,13 @@ def carry_out(
     entity_type: str,
     name: str,
     attributes: Mapping[str, object] | None = None,
-    **properties: object,
 ) -> Facts:
     """Request an operation from the daemon, and return the attributes of its answer.
 
     Raises:
         ClientError: it refuses, or does not answer.
     """
-    return in_touch(
-        access, lambda client: ask(client, operation, entity_type, name, attributes, **properties)
-    )
+    return in_touch(access, lambda client: ask(client, operation, entity_type, name, attributes))
 
 
 async def carry_out_commands(client: Client, text: str) -> tuple[int, str, Facts]:
@@ -139,7 +154,7 @@ async def carry_out_commands(client: Client, text: str) -> tuple[int, str, Facts
     properties, body = message_text.decode_reply(reply)
     facts: Facts = message_text.plain(body) if isinstance(body, dict) else {}
     words = str(properties.get("statusDescription", "no words"))
-    return status_of(properties), words, facts
+    return _status_of(properties), words, facts
 
 
 async def ask(
@@ -148,71 +163,53 @@ async def ask(
     entity_type: str,
     name: str,
     attributes: Mapping[str, object] | None = None,
-    **properties: object,
+    *,
+    seconds: float | None = None,
+    properties: Mapping[str, object] | None = None,
 ) -> Facts:
-    """As `carry_out`, on an existing connection."""
-    asked = {"operation": operation, "type": entity_type, "name": name, **properties}
+    """As `carry_out`, on an existing connection.
+
+    Args:
+        client: connected.
+        operation: its name.
+        entity_type: of the subject; empty for an operation on no entity.
+        name: the subject; empty for an operation without one.
+        attributes: the parameters.
+        seconds: that the daemon may take; None for the usual time.
+        properties: further application properties.
+    """
+    named = {"type": entity_type, "name": name}
+    asked = {
+        "operation": operation,
+        **{key: value for key, value in named.items() if value},
+        **(properties or {}),
+    }
 
     def encode(message_id: str, reply_to: str) -> bytes:
         return message_text.encode_request(message_id, reply_to, asked, attributes or {})
 
-    reply = message_text.decode_reply(await client.request(MANAGEMENT, encode))
-    return _attributes(*reply)
+    reply = message_text.decode_reply(await client.request(MANAGEMENT, encode, seconds=seconds))
+    return attributes_of_reply(*reply, entity_type)
 
 
-def go_through(
-    access: AccessOptions,
-    operation: str,
-    attributes: Mapping[str, object],
-    on_answer: Callable[[Facts], bool],
-    *,
-    name: str = "",
-) -> None:
-    """Request a bulk operation from the daemon, part by part.
-
-    Args:
-        access: options for the connection.
-        operation: an operation that answers with a ``cursor`` for the next part.
-        attributes: the selection of messages.
-        on_answer: called with the attributes of each answer; False to stop.
-        name: the name of a queue, for operations that take one.
-
-    Raises:
-        ClientError: it refuses, or does not answer.
-    """
-    asked = {"operation": operation, **({"name": name} if name else {})}
-
-    async def work(client: Client) -> None:
-        cursor = ""
-        while True:
-            body = {**attributes, **({"cursor": cursor} if cursor else {})}
-
-            def encode(message_id: str, reply_to: str, body: Mapping[str, object] = body) -> bytes:
-                return message_text.encode_request(message_id, reply_to, asked, body)
-
-            reply = message_text.decode_reply(
-                await client.request(MANAGEMENT, encode, seconds=PART_SECONDS)
-            )
-            facts = _attributes(*reply)
-            cursor = str(facts.get("cursor") or "")
-            if not on_answer(facts) or not cursor:
-                return
-
-    in_touch(access, work)
-
-
-def status_of(properties: spec.Fields) -> int:
+def _status_of(properties: spec.Fields) -> int:
     """Return the status of a reply; 0 for one without."""
     status = properties.get("statusCode")
     return int(status) if isinstance(status, int) else 0
 
 
-def _attributes(properties: spec.Fields, body: object) -> Facts:
-    status = status_of(properties)
+def attributes_of_reply(properties: spec.Fields, body: object, entity_type: str = "") -> Facts:
+    """Return the attributes of a reply.
+
+    Raises:
+        ClientError: it is a refusal.
+    """
+    status = _status_of(properties)
     facts = message_text.plain(body) if isinstance(body, dict) else {}
     if not 200 <= status < 300:
         words = str(properties.get("statusDescription", "no words"))
         step = _DECLARED if "declared-at" in facts else _STEPS.get(status, "see the daemon's log")
+        step = step.replace("{look}", _LOOKS.get(entity_type, "queue show NAME"))
         if status == 404:
             step = next((each for what, each in _ABSENT.items() if words.startswith(what)), step)
         raise ClientError(USAGE if status == 400 else NEGATIVE, f"management.{status}", words, step)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -13,14 +12,15 @@ import click
 from amqproute.cli import render
 from amqproute.cli.client import Client
 from amqproute.cli.command_error import NEGATIVE, ClientError
+from amqproute.cli.commands.attribute_table import Cell, RowTable, age, moment
 from amqproute.cli.commands.common_options import (
     AccessOptions,
     access_options,
     config_option,
     json_option,
 )
-from amqproute.cli.commands.management_request import ask, entities, in_touch, query
-from amqproute.cli.commands.message_options import age
+from amqproute.cli.commands.list_command import ListCommand, RowFilter, add_commands
+from amqproute.cli.commands.management_request import ask, in_touch, query
 from amqproute.cli.message_text import Facts
 from amqproute.cli.program_commands import ProgramGroup
 from amqproute.plurals import counted
@@ -28,25 +28,32 @@ from amqproute.values import RELAY_PREFIX
 
 __all__ = ["peer"]
 
-COLUMNS: Final = (
-    ("name", "PEER"),
-    ("state", "STATE"),
-    ("waiting", "WAITING"),
-    ("in-flight", "IN-FLIGHT"),
-    ("window", "WINDOW"),
-    ("credit", "CREDIT"),
-    ("failures", "FAILED"),
-    ("next-attempt-ms", "NEXT"),
-    ("last-success-ms", "LAST-OK"),
-    ("level", "LEVEL"),
-    ("host", "HOST"),
-    ("last-code", "LAST-ERROR"),
-    ("holds", "HOLDS"),
-)
 TIMES: Final = ("next-attempt-ms", "last-success-ms", "oldest-arrival-ms")
 
 
 Rows = list[Facts]
+
+
+def _from_now(key: str) -> Cell:
+    """Return a column of the time between now and a moment."""
+
+    def away(row: Facts) -> str | None:
+        return age(abs(int(time.time() * 1000) - row[key])) if row.get(key) else None
+
+    return away
+
+
+PEERS: Final = RowTable(
+    "PEER=name STATE WAITING> IN-FLIGHT> WINDOW> CREDIT> "
+    "FAILED=failures> NEXT> LAST-OK> LEVEL HOST LAST-ERROR=last-code "
+    "HOLDS",
+    {
+        "NEXT": _from_now("next-attempt-ms"),
+        "LAST-OK": _from_now("last-success-ms"),
+        "HOLDS": lambda row: " ".join(row.get("holds") or ()) or None,
+    },
+    spare="WINDOW CREDIT HOLDS HOST IN-FLIGHT LEVEL LAST-OK",
+)
 
 
 @click.group(cls=ProgramGroup)
@@ -54,31 +61,27 @@ def peer() -> None:
     """Brokers of other organizations: their state, and tests of the connection."""
 
 
-@peer.command("ls")
-@access_options
-@json_option
-def ls(access: AccessOptions, as_json: bool) -> None:
-    """List the peers with messages or connections.
+add_commands(
+    peer,
+    {
+        "ls": ListCommand(
+            "peer",
+            "peers",
+            """List the peers with messages or connections.
 
-    STATE is open, idle, connecting, waiting (for the next attempt, in NEXT), refused (there is no
-    such domain) or held. FAILED counts failed attempts in a row, CREDIT the messages that the peer
-    still accepts, WINDOW the most that we would have in flight. LAST-OK is the time since the last
-    connection was made. LEVEL is the proof of the peer's identity. A peer is dropped from the list
-    after a minute without messages. A terminal that is too narrow for all columns shows those that
-    matter most; a pipe gets all of them. With --json every attribute is shown.
-    """
-    rows = entities(access, "peer")
-    rows.sort(key=lambda row: (-row["waiting"], row["name"]))
-    if as_json:
-        render.json_text({"peers": rows})
-        return
-    now_ms = int(time.time() * 1000)
-    render.table(
-        [heading for _, heading in COLUMNS],
-        ([_cell(key, row, now_ms) for key, _ in COLUMNS] for row in rows),
-        right="WAITING IN-FLIGHT WINDOW CREDIT FAILED NEXT LAST-OK",
-        spare="WINDOW CREDIT HOLDS HOST IN-FLIGHT LEVEL LAST-OK",
-    )
+            STATE is open, idle, connecting, waiting (for the next attempt, in NEXT), refused (there
+            is no such domain) or held. FAILED counts failed attempts in a row, CREDIT the messages
+            that the peer still accepts, WINDOW the most that we would have in flight. LAST-OK is
+            the time since the last connection was made. LEVEL is the proof of the peer's identity.
+            A peer is dropped from the list after a minute without messages. A terminal that is too
+            narrow for all columns shows those that matter most; a pipe gets all of them. With
+            --json every attribute is shown.
+            """,
+            PEERS,
+            order=lambda row: (-row["waiting"], row["name"]),
+        )
+    },
+)
 
 
 @peer.command("show")
@@ -160,28 +163,10 @@ def _shown(row: Facts) -> list[tuple[str, object]]:
         if isinstance(value, list):
             shown += [(key, each) for each in value] or [(key, None)]
         elif key in TIMES:
-            shown.append((key, _moment(value)))
+            shown.append((key, moment(value)))
         else:
             shown.append((key, value if value != "" else None))
     return shown
-
-
-def _cell(key: str, row: Facts, now_ms: int) -> object:
-    value = row.get(key)
-    if key in TIMES:
-        if not value:
-            return None
-        return age(abs(now_ms - value))
-    if key == "holds":
-        return " ".join(value or ()) or None
-    return value if value != "" else None
-
-
-def _moment(milliseconds: int | None) -> str | None:
-    if not milliseconds:
-        return None
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 # -- test ----------------------------------------------------------------------------------------
@@ -209,28 +194,28 @@ def test(domain: str, size: int, config: Path | None, as_json: bool) -> int:
 
 # -- probes --------------------------------------------------------------------------------------
 
-PROBE_COLUMNS: Final = ("AT", "PROBE", "STEP", "CODE", "FROM", "WHO", "WORDS")
+add_commands(
+    peer,
+    {
+        "probes": ListCommand(
+            "probe",
+            "probes",
+            """List partners' tests of the path to this broker, and refused connections.
 
-
-@peer.command("probes")
-@click.option("--id", "probe", metavar="PROBE", help="Only those of one probe.")
-@access_options
-@json_option
-def probes(probe: str | None, access: AccessOptions, as_json: bool) -> None:
-    """List partners' tests of the path to this broker, and refused connections.
-
-    A connection that fails at TLS or SASL has not sent the id of its probe yet: look for its
-    address and time, which `amqproute peer test` shows at the other side. The newest come first; a
-    restart clears the list.
-    """
-    rows = entities(access, "probe")
-    if probe is not None:
-        rows = [row for row in rows if row["probe"] == probe]
-    if as_json:
-        render.json_text({"probes": rows})
-        return
-    keys = ("probe", "step", "code", "remote", "who", "description")
-    render.table(
-        PROBE_COLUMNS,
-        ((_moment(row["at-ms"]), *(row[key] or None for key in keys)) for row in rows),
-    )
+            A connection that fails at TLS or SASL has not sent the id of its probe yet: look for
+            its address and time, which `amqproute peer test` shows at the other side. The newest
+            come first; a restart clears the list.
+            """,
+            RowTable(
+                "AT PROBE STEP CODE FROM=remote WHO WORDS=description",
+                {"AT": lambda row: moment(row["at-ms"])},
+            ),
+            only=RowFilter(
+                "--id",
+                "PROBE",
+                "Only those of one probe.",
+                lambda row, probe: bool(row["probe"] == probe),
+            ),
+        )
+    },
+)

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 import click
@@ -13,126 +13,171 @@ import click
 from amqproute.cli import render
 from amqproute.cli.client import Client
 from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, ClientError, CommandError
+from amqproute.cli.commands.attribute_table import RowTable, age, as_given, moment
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
-from amqproute.cli.commands.management_request import ask, carry_out, entities, in_touch
-from amqproute.cli.commands.message_options import MessageOptions, age, bulk_command, entry_id
+from amqproute.cli.commands.list_command import ListCommand, list_command
+from amqproute.cli.commands.management_request import ask, in_touch
+from amqproute.cli.commands.message_options import (
+    bulk_command,
+    print_selected,
+    selected,
+    warn_of_missing,
+)
+from amqproute.cli.commands.operation_command import (
+    CommandInputs,
+    CommandRequest,
+    OperationCommand,
+    Outcome,
+    milliseconds_of,
+    operation_command,
+)
 from amqproute.cli.message_text import Facts
 from amqproute.cli.program_commands import ProgramCommand
 from amqproute.plurals import counted
 
 __all__ = ["delete", "expire", "hold", "holds", "release", "reroute", "retry", "why"]
 
-HOLD_COLUMNS: Final = ("HOLD", "TO", "WHERE", "IDS", "BY", "SINCE", "UNTIL", "REASON")
+retry: Final = operation_command(
+    "retry",
+    bulk_command(
+        "RETRY-MESSAGES",
+        """Retry messages now, before their next scheduled attempt.
 
+        Ends the back-off of their domains, and the waiting of messages that a peer has returned.
+        Held messages stay held.
+        """,
+        "tried now",
+    ),
+)
+expire: Final = operation_command(
+    "expire",
+    bulk_command(
+        "EXPIRE-MESSAGES",
+        """Expire messages now, with reports to their senders.
 
-@bulk_command()
-def retry(selection: MessageOptions) -> int:
-    """Retry messages now, before their next scheduled attempt.
+        They are returned, reported and dead-lettered as requested. Messages in flight stay.
+        """,
+        "expired",
+    ),
+)
+delete: Final = operation_command(
+    "delete",
+    bulk_command(
+        "DELETE-MESSAGES",
+        """Delete messages on their way to other domains.
 
-    Ends the back-off of their domains, and the waiting of messages that a peer has returned. Held
-    messages stay held.
-    """
-    return selection.carry_out("RETRY-MESSAGES", "tried now")
-
-
-@bulk_command(click.option("--reason", default="", help="For their senders, in the report."))
-def expire(selection: MessageOptions, reason: str) -> int:
-    """Expire messages now, with reports to their senders.
-
-    They are returned, reported and dead-lettered as requested. Messages in flight stay.
-    """
-    return selection.carry_out("EXPIRE-MESSAGES", "expired", reason=reason)
-
-
-@bulk_command(click.option("--reason", default="", help="For the log."))
-def delete(selection: MessageOptions, reason: str) -> int:
-    """Delete messages on their way to other domains.
-
-    Only senders that requested reports get one; to return messages to all of them use
-    `amqproute expire`. Messages in flight stay.
-    """
-    return selection.carry_out("DELETE-MESSAGES", "deleted", reason=reason)
-
-
-@bulk_command()
-def reroute(selection: MessageOptions) -> int:
-    """Move messages whose routes have changed.
-
-    To the relay queue of another next hop, or to a node of this broker. The others stay, and so
-    do messages in flight. Reload the configuration first.
-
-    Messages held by id or by a selector stay held at the other next hop, and stay in place if
-    their address leads to a node here. A hold for a domain applies to its messages on any path;
-    one for a next hop applies to messages for that hop, and not to those moved away.
-    """
-    return selection.carry_out(
+        Only senders that requested reports get one; to return messages to all of them use
+        `amqproute expire`. Messages in flight stay.
+        """,
+        "deleted",
+    ),
+)
+reroute: Final = operation_command(
+    "reroute",
+    bulk_command(
         "REROUTE-MESSAGES",
+        """Move messages whose routes have changed.
+
+        To the relay queue of another next hop, or to a node of this broker. The others stay, and so
+        do messages in flight. Reload the configuration first.
+
+        Messages held by id or by a selector stay held at the other next hop, and stay in place if
+        their address leads to a node here. A hold for a domain applies to its messages on any path;
+        one for a next hop applies to messages for that hop, and not to those moved away.
+        """,
         "moved",
         nothing="their addresses lead where they wait already: see amqproute explain ADDRESS",
-    )
-
-
-@bulk_command(
-    click.option("--reason", default="", help="Shown to everybody who asks why."),
-    click.option("--for", "lasts", metavar="TIME", help="For how long, as in --for 2h."),
-    click.option("--until", metavar="TIME", help="Until when, as in --until 2030-01-31T06:00Z."),
+    ),
 )
-def hold(selection: MessageOptions, reason: str, lasts: str | None, until: str | None) -> int:
-    """Hold messages, present and future ones, until they are released.
-
-    A hold for a domain stops the connection to it, too. It outlives restarts of the daemon. It
-    is listed in `amqproute holds` with its maker and reason, and ends with `amqproute release HOLD`
-    or at its time; its id is never used again. Held messages expire like all others.
-    """
-    if selection.is_dry:
-        return selection.carry_out("HOLD-MESSAGES", "held")
-    asked = {**selection.which, "reason": reason, "until-ms": _until(lasts, until)}
-    facts = carry_out(selection.access, "HOLD-MESSAGES", "hold", "", asked)
-    if selection.as_json:
-        render.json_text(facts)
-    else:
-        click.echo(render.printable(f"{facts['name']}: {facts['reason']}"))
-        _print_not_held(facts)
-    return NEGATIVE if facts["missing"] else DONE
 
 
-def _print_not_held(facts: Facts) -> None:
+def _held(outcome: Outcome) -> None:
+    if outcome.is_dry:
+        print_selected(outcome, "held")
+        return
+    facts = outcome.facts
+    click.echo(render.printable(f"{facts['name']}: {facts['reason']}"))
     if facts["missing"]:
-        ids = " ".join(map(str, facts["missing"]))
-        render.warn(f"not held, since no message on its way has this id: {ids}")
+        warn_of_missing("not held, since no message on its way has this id", facts["missing"])
     if facts["in-flight"]:
-        ids = " ".join(map(str, facts["in-flight"]))
-        render.warn(f"in flight, and held only if the peer gives it back: {ids}")
+        warn_of_missing("in flight, and held only if the peer gives it back", facts["in-flight"])
     if facts["to"] and not facts["queues"]:
         render.warn(f"nothing waits for {facts['to']}; what comes for it will be held")
 
 
-@click.command(cls=ProgramCommand)
-@access_options
-@json_option
-def holds(access: AccessOptions, as_json: bool) -> None:
-    """List the holds, with time, maker and reason."""
-    rows = entities(access, "hold")
-    if as_json:
-        render.json_text({"holds": rows})
-        return
-    now_ms = time.time() * 1000
-    render.table(
-        HOLD_COLUMNS,
-        (
+def _ending(outcome: Outcome) -> int:
+    nothing = outcome.is_dry and not outcome.facts["messages"]
+    return NEGATIVE if nothing or outcome.facts["missing"] else DONE
+
+
+def _set_end(request: CommandRequest, given: Mapping[str, object]) -> None:
+    lasts, until = given["lasts"], given["until"]
+    if lasts is not None and until is not None:
+        raise CommandError(USAGE, "usage.until", "--for and --until exclude each other", "give one")
+    if lasts is not None:
+        end_ms = int(time.time() * 1000) + milliseconds_of("--for", str(lasts))
+        request.body["until-ms"] = end_ms
+    if until is not None:
+        request.body["until-ms"] = _end_of(str(until))
+
+
+def _end_of(until: str) -> int:
+    """Return a moment to come in milliseconds since the epoch."""
+    try:
+        # Without a zone it is the time on the operator's clock.
+        found = int(datetime.fromisoformat(until).timestamp() * 1000)
+    except ValueError:
+        words, step = f"{until!r} is no date and time", "as in --until 2030-01-31T06:00Z"
+        raise CommandError(USAGE, "usage.until", words, step) from None
+    if found <= time.time() * 1000:
+        raise CommandError(USAGE, "usage.until", f"{until} is over", "give a time to come")
+    return found
+
+
+hold: Final = operation_command(
+    "hold",
+    OperationCommand(
+        "HOLD-MESSAGES",
+        "hold",
+        """Hold messages, present and future ones, until they are released.
+
+        A hold for a domain stops the connection to it, too. It outlives restarts of the daemon. It
+        is listed in `amqproute holds` with its maker and reason, and ends with `amqproute release
+        HOLD` or at its time; its id is never used again. Held messages expire like all others.
+        """,
+        _held,
+        selected(
             (
-                row["name"],
-                row["to"] or None,
-                row["where"] or None,
-                " ".join(map(str, row["ids"])) or None,
-                row["by"],
-                age(int(now_ms - row["since-ms"])),
-                None if not row["until-ms"] else _moment(row["until-ms"]),
-                row["reason"],
-            )
-            for row in rows
+                click.option(
+                    "--for", "lasts", metavar="TIME", help="For how long, as in --for 2h."
+                ),
+                click.option(
+                    "--until", metavar="TIME", help="Until when, as in --until 2030-01-31T06:00Z."
+                ),
+            ),
+            _set_end,
+            without=["until-ms"],
         ),
-    )
+        afterwards=_ending,
+    ),
+)
+holds: Final = list_command(
+    "holds",
+    ListCommand(
+        "hold",
+        "holds",
+        "List the holds, with time, maker and reason.",
+        RowTable(
+            "HOLD=name TO WHERE IDS BY SINCE UNTIL REASON",
+            {
+                "IDS": lambda row: " ".join(map(str, row["ids"])) or None,
+                "SINCE": lambda row: age(int(time.time() * 1000 - row["since-ms"])),
+                "UNTIL": lambda row: moment(row["until-ms"]),
+                "REASON": as_given("reason"),
+            },
+        ),
+    ),
+)
 
 
 @click.command(cls=ProgramCommand)
@@ -165,20 +210,8 @@ def release(holds: Sequence[str], access: AccessOptions, as_json: bool) -> None:
         raise ClientError(first.exit_code, first.code, words, first.next_step)
 
 
-@click.command(cls=ProgramCommand)
-@click.argument("message", metavar="ID", type=entry_id)
-@access_options
-@json_option
-def why(message: int, access: AccessOptions, as_json: bool) -> None:
-    """Explain why a message has not been delivered, and which command would help.
-
-    ID is the number that `amqproute queue messages` shows.
-    """
-    facts = carry_out(access, "WHY", "message", str(message))
-    if as_json:
-        render.json_text(facts)
-        return
-    for line in _why_lines(facts):
+def _explain(outcome: Outcome) -> None:
+    for line in _why_lines(outcome.facts):
         click.echo(render.printable(line))
 
 
@@ -195,7 +228,7 @@ def _why_lines(facts: Facts) -> list[str]:
     if facts.get("failed-attempts"):
         lines.append(f"failed attempts to reach {facts['peer']}: {facts['failed-attempts']}")
     if facts.get("next-attempt-ms"):
-        lines.append(f"next attempt: {_moment(facts['next-attempt-ms'])}")
+        lines.append(f"next attempt: {moment(facts['next-attempt-ms'])}")
     if facts.get("tries"):
         lines.append(
             f"sent before: {counted(facts['tries'], 'time')}; {facts['given-back'] or 'no outcome'}"
@@ -203,7 +236,7 @@ def _why_lines(facts: Facts) -> list[str]:
     if facts.get("limiter"):
         lines.append(f"limited by: {facts['limiter']}")
     if facts.get("expires-ms"):
-        lines.append(f"expires: {_moment(facts['expires-ms'])}")
+        lines.append(f"expires: {moment(facts['expires-ms'])}")
     return [*lines, *(f"next: {command}" for command in facts["next"])]
 
 
@@ -218,30 +251,16 @@ def _published(facts: Facts) -> list[str]:
     return [f"published by {facts['protocol']}{kind}, {where}, with the routing key {key!r}"]
 
 
-def _moment(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+why: Final = operation_command(
+    "why",
+    OperationCommand(
+        "WHY",
+        "",
+        """Explain why a message has not been delivered, and which command would help.
 
-
-def _until(lasts: str | None, until: str | None) -> int:
-    """Return when a hold ends, ms since the epoch; 0 for never."""
-    if lasts is not None and until is not None:
-        raise CommandError(USAGE, "usage.until", "--for and --until exclude each other", "give one")
-    try:
-        if lasts is not None:
-            from amqproute.config.units import parse_seconds  # the configuration's schema, too
-
-            return int((time.time() + parse_seconds(lasts)) * 1000)
-        if until is None:
-            return 0
-        moment = datetime.fromisoformat(until)
-    except ValueError as error:
-        words = f"{until!r} is no date and time" if lasts is None else str(error)
-        raise CommandError(
-            USAGE, "usage.until", words, "as in --for 2h or --until 2030-01-31T06:00Z"
-        ) from None
-    # Without a zone it is the time on the operator's clock.
-    found = int(moment.timestamp() * 1000)
-    if found <= time.time() * 1000:
-        raise CommandError(USAGE, "usage.until", f"{until} is over", "give a time to come")
-    return found
+        ID is the number that `amqproute queue messages` shows.
+        """,
+        _explain,
+        CommandInputs("ID"),
+    ),
+)

@@ -11,21 +11,17 @@ import click
 from amqproute.cli import render
 from amqproute.cli.client import Client
 from amqproute.cli.command_error import DONE, NEGATIVE, ClientError
+from amqproute.cli.commands.attribute_table import RowTable, age
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import ask, in_touch, query
-from amqproute.cli.commands.message_options import age
 from amqproute.cli.message_text import Facts
 from amqproute.cli.program_commands import ProgramCommand
 from amqproute.plurals import counted
 
 __all__ = ["status"]
 
-COLUMNS: Final = (
-    ("name", "MARK"),
-    ("state", "STATE"),
-    ("level", "LEVEL"),
-    ("limit", "LIMIT"),
-    ("opens-at", "OPENS-AT"),
+MARKS: Final = RowTable(
+    "MARK=name STATE LEVEL> LIMIT> OPENS-AT>",
 )
 TYPES: Final = ("watermark", "listener", "clock", "certificate")
 MOST_COMMANDS: Final = 3
@@ -90,11 +86,7 @@ async def _ask(client: Client) -> tuple[Facts, dict[str, list[Facts]]]:
 
 
 def _show_marks(marks: list[Facts], messages: Mapping[str, int]) -> None:
-    render.table(
-        [heading for _, heading in COLUMNS],
-        ([row.get(key) for key, _ in COLUMNS] for row in marks),
-        right="LEVEL LIMIT OPENS-AT",
-    )
+    MARKS.print(marks)
     parts: dict[str, int] = next((row["parts"] for row in marks if row["name"] == "memory"), {})
     held = ", ".join(f"{name} {size}" for name, size in parts.items() if size)
     click.echo(f"messages in memory, bytes: {held or 'none'}")

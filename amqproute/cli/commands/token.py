@@ -3,22 +3,23 @@
 
 from __future__ import annotations
 
-import datetime
-from typing import Final
+from datetime import UTC, datetime
 
 import click
 
-from amqproute.cli import render
-from amqproute.cli.command_error import USAGE, CommandError
-from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
-from amqproute.cli.commands.management_request import carry_out, entities
-from amqproute.cli.commands.operation_command import OperationCommand, operation_command
+from amqproute.cli.commands.attribute_table import RowTable, as_given
+from amqproute.cli.commands.list_command import ListCommand, add_commands
+from amqproute.cli.commands.operation_command import (
+    CommandInputs,
+    CommandOption,
+    OperationCommand,
+    Outcome,
+    milliseconds_of,
+)
 from amqproute.cli.message_text import Facts
 from amqproute.cli.program_commands import ProgramGroup
 
 __all__ = ["token"]
-
-COLUMNS: Final = ("TOKEN", "PRINCIPAL", "SCOPE", "STATE", "EXPIRES", "PURPOSE", "BY")
 
 
 @click.group(cls=ProgramGroup)
@@ -30,98 +31,71 @@ def token() -> None:
     """
 
 
-@token.command("create")
-@click.option(
-    "--for",
-    "principal",
-    metavar="PRINCIPAL",
-    default="",
-    help="Whose rights it has, as in user:ann. [default: yourself]",
-)
-@click.option(
-    "--scope",
-    "scope",
-    metavar="WORD",
-    multiple=True,
-    default=("read",),
-    show_default=True,
-    help="all, read, or an operation, as in PURGE or MOVE:orders*; several times for several.",
-)
-@click.option(
-    "--expires",
-    metavar="TIME",
-    default="30d",
-    show_default=True,
-    help="The time after which it is of no use, as in 12h or 90d.",
-)
-@click.option("--purpose", metavar="TEXT", default="", help="What it is for.")
-@access_options
-@json_option
-def create(
-    principal: str,
-    scope: tuple[str, ...],
-    expires: str,
-    purpose: str,
-    access: AccessOptions,
-    as_json: bool,
-) -> None:
-    """Create a token, and print it: it cannot be shown again.
+def _end(row: Facts) -> str:
+    return datetime.fromtimestamp(row["expires-ms"] / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
-    A token of somebody else takes the right manage on /users/PRINCIPAL.
-    """
-    from amqproute.config.units import parse_seconds  # the configuration's schema, too
 
-    try:
-        seconds = int(parse_seconds(expires))
-    except ValueError as error:
-        raise CommandError(USAGE, "usage.expires", str(error), "as in --expires 90d") from None
-    attributes = {
-        "for": principal,
-        "scope": list(scope),
-        "expires-seconds": seconds,
-        "purpose": purpose,
-    }
-    facts = carry_out(access, "CREATE-TOKEN", "token", "", attributes)
-    if as_json:
-        render.json_text(facts)
-        return
+def _print_token(outcome: Outcome) -> None:
+    facts = outcome.facts
     click.echo(facts["token"])
-    words = f"{facts['name']}: for {facts['principal']}, {' '.join(facts['scope'])}, until"
-    click.echo(f"{words} {_moment(facts['expires-ms'])}", err=True)
+    words = f"{facts['name']}: for {facts['principal']}, {' '.join(facts['scope'])}"
+    click.echo(f"{words}, until {_end(facts)}", err=True)
 
 
-@token.command("list")
-@access_options
-@json_option
-def list_tokens(access: AccessOptions, as_json: bool) -> None:
-    """List the tokens, without their secrets."""
-    rows = entities(access, "token")
-    if as_json:
-        render.json_text({"tokens": rows})
-        return
-    render.table(COLUMNS, (_cells(row) for row in rows))
+add_commands(
+    token,
+    {
+        "create": OperationCommand(
+            "CREATE-TOKEN",
+            "token",
+            """Create a token, and print it: it cannot be shown again.
 
-
-token.add_command(
-    operation_command(
-        "revoke",
-        OperationCommand(
+            A token of somebody else takes the right manage on /users/PRINCIPAL.
+            """,
+            _print_token,
+            CommandInputs(
+                "",
+                options={
+                    "for": CommandOption(
+                        help="Whose rights it has, as in user:ann. [default: yourself]",
+                        metavar="PRINCIPAL",
+                    ),
+                    "scope": CommandOption(
+                        help="all, read, or an operation, as in PURGE or MOVE:orders*; several "
+                        "times for several.",
+                        metavar="WORD",
+                        default=("read",),
+                    ),
+                    "expires-seconds": CommandOption(
+                        "--expires",
+                        help="The time after which it is of no use, as in 12h or 90d.",
+                        metavar="TIME",
+                        default="30d",
+                        read=lambda shown, text: milliseconds_of(shown, text) // 1000,
+                    ),
+                },
+            ),
+        ),
+        "list": ListCommand(
+            "token",
+            "tokens",
+            "List the tokens, without their secrets.",
+            RowTable(
+                "TOKEN=name PRINCIPAL SCOPE STATE EXPIRES PURPOSE BY",
+                {
+                    "SCOPE": lambda row: " ".join(map(str, row["scope"])),
+                    "EXPIRES": _end,
+                    "PURPOSE": as_given("purpose"),
+                    "BY": as_given("by"),
+                },
+            ),
+        ),
+        "revoke": OperationCommand(
             "REVOKE-TOKEN",
             "token",
             "Revoke the token TOKEN, by its id in the list. It is of no use at once.",
             lambda outcome: f"token {outcome.name} is revoked",
-            subject="TOKEN",
+            CommandInputs("TOKEN"),
         ),
-    )
+    },
 )
-
-
-def _cells(row: Facts) -> list[str]:
-    scope = " ".join(map(str, row["scope"]))
-    found = (row["name"], row["principal"], scope, row["state"], _moment(row["expires-ms"]))
-    return [str(each) for each in (*found, row["purpose"], row["by"])]
-
-
-def _moment(ms: int) -> str:
-    moment = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
-    return moment.strftime("%Y-%m-%d %H:%M UTC")
