@@ -94,7 +94,8 @@ class QueueIterator:
                 take the ones it wants before it waits for anything. If it returns an awaitable,
                 the next page follows after that.
             place: start position.
-            most: stop after about so many entries.
+            most: stop after about so many entries, a page more at most; those that are skipped
+                count as well, since they have cost as much.
 
         Returns:
             The position to continue from; None at the end.
@@ -121,6 +122,7 @@ class QueueIterator:
                     found = self._in_memory(line, after)
                 if found:
                     last = found[:PAGE][-1].id
+                    seen += len(found[:PAGE])
                     page = [each for each in found[:PAGE] if not each.taken]
                     del found[:PAGE]
                 elif not line.paged or after >= self.until:
@@ -129,11 +131,12 @@ class QueueIterator:
                     await deferLater(self._clock, BUSY_SECONDS)
                     continue
                 else:
-                    page, last = await self._on_disk(line, max(after, line.cursor))
-                    if not last:
+                    page, read = await self._on_disk(line, max(after, line.cursor))
+                    if not read:
                         break
+                    last = read[-1]
+                    seen += len(read)
                     page = [each for each in page if each.id < self.until]
-                seen += PAGE  # skipped entries have cost as much
                 after = last
                 await self._show(page, look)
         return None
@@ -163,14 +166,14 @@ class QueueIterator:
 
     async def _on_disk(
         self, line: EntryList, after: int, most: int = PAGE
-    ) -> tuple[list[Entry], int]:
-        """Read a page; return its entries and the last id read, 0 at the end."""
+    ) -> tuple[list[Entry], list[int]]:
+        """Read a page; return its entries, and the ids of all that was read."""
         try:
             rows = await self._queue.load(line, after, most)
         except BaseException:
             line.is_busy = False
             raise
-        return line.scanned(rows), rows[-1].id if rows else 0
+        return line.scanned(rows), [row.id for row in rows]
 
     async def _show(self, entries: Sequence[Entry], look: Look) -> None:
         if entries:

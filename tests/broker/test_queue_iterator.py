@@ -70,6 +70,17 @@ class WalkTests(QueueCase):
             rounds += 1
         self.assertEqual((seen, rounds > 2), (bodies, True))
 
+    def test_short_lines(self) -> None:
+        """A page counts with the entries it has: a part has those of several lines."""
+        for priority in range(10):
+            self.put(b"%d" % priority, priority=priority)
+        seen: list[bytes] = []
+        place = self.walk(lambda page: seen.extend(map(body_of, page)), START, 8)
+        self.assertEqual(seen, [b"%d" % priority for priority in range(9, 1, -1)])
+        assert place is not None
+        self.assertIsNone(self.walk(lambda page: seen.extend(map(body_of, page)), place, 8))
+        self.assertEqual(len(seen), 10)
+
     def test_held_and_new_ones_are_left_out(self) -> None:
         """Entries held by a consumer are not shown, nor those that arrive during the iteration."""
         bodies = self.fill(10)
