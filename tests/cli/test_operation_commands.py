@@ -316,11 +316,15 @@ class DefinedCommandTests(CommandCase):
         self.run_command(*words, *(f"--option={each}" for each in ("ttl=60", "a=null", "b=[x]")))
         self.assertEqual(self.asked.pop()[3], {"ttl": 60, "a": None, "b": ["x"]})
         self.assertEqual(self.properties.pop(), {"or-assert": True})
+        self.run_command("queue", "create", "q", "--option=name=x", "--option=or-assert=true")
+        self.assertEqual(self.asked.pop()[2:], ("q", {"name": "x", "or-assert": True}))
+        self.assertEqual(self.properties.pop(), {})
 
     def test_wrong_usage(self) -> None:
         """It is refused before anything is asked."""
         for words, code in (
             (("delete",), "usage.which"),
+            (("delete", "--where", ""), "usage.which"),
             (("delete", "--all"), "usage.all"),
             (("delete", "--all", "--to", "a", "--yes"), "usage.all"),
             (("hold", "7", "--for", "1h", "--until", "2040-01-01"), "usage.until"),

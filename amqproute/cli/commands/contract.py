@@ -104,7 +104,7 @@ add_commands(
             refusals={
                 "management.404": KnownRefusal(
                     "contract.none",
-                    "there is no such contract, or nobody of that name has connected",
+                    "{refusal}, or nobody of that name has connected",
                     "see which there are with: amqproute contract ls",
                 )
             },

@@ -83,7 +83,7 @@ class KnownRefusal:
 
     Attributes:
         code: the stable code.
-        words: the cause.
+        words: the cause; ``{refusal}`` in it stands for the words of the daemon.
         next_step: advice to the user.
     """
 
@@ -115,7 +115,8 @@ def in_touch(
             except ClientError as error:
                 known = (refusals or {}).get(error.code)
                 if known is not None:
-                    raise ClientError(NEGATIVE, known.code, known.words, known.next_step) from None
+                    words = known.words.replace("{refusal}", error.words)
+                    raise ClientError(NEGATIVE, known.code, words, known.next_step) from None
                 if error.code == conditions.UNAUTHORIZED_ACCESS:
                     error.next_step = _RIGHTS
                 raise

@@ -244,27 +244,26 @@ def _request(
 ) -> CommandRequest:
     """Return the request with the parameters that were given, and flags that were set."""
     inputs = declared.inputs
-    kind = given.get("kind", declared.kind)
-    request = CommandRequest(str(kind), str(given.get("subject") or ""))
-    values: dict[str, object] = {}
+    fixed = dict(inputs.fixed)
+    name = fixed.pop("name", given.get("subject") or "")
+    request = CommandRequest(str(given.get("kind", declared.kind)), str(name))
+    if OR_ASSERT.name in fixed:
+        request.properties[OR_ASSERT.name] = fixed.pop(OR_ASSERT.name)
     if inputs.is_free:
-        values |= _free_options(given["options"])
+        request.body |= _free_options(given["options"])
     for each in parameters:
         how, value = inputs.options.get(each.name, CommandOption()), given[_variable(each)]
         if how.values is not None:
             value = how.values[bool(value)]
-        elif value is None or value is False or value == ():
+        elif value is None or value is False or value == () or (declared.is_bulk and value == ""):
             continue
         elif how.read is not None:
             value = how.read(how.shown, str(value))
-        values[each.name] = list(value) if isinstance(value, tuple) else value
+        place = request.properties if each is OR_ASSERT else request.body
+        place[each.name] = list(value) if isinstance(value, tuple) else value
     if given.get("vhost") is not None:
-        values["virtual-host"] = given["vhost"]
-    values |= inputs.fixed
-    request.name = str(values.pop("name", request.name))
-    if OR_ASSERT.name in values:
-        request.properties[OR_ASSERT.name] = values.pop(OR_ASSERT.name)
-    request.body = values
+        request.body["virtual-host"] = given["vhost"]
+    request.body |= fixed
     return request
 
 
