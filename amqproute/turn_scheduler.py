@@ -22,10 +22,11 @@ that of HTTP requests.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from twisted.internet.base import DelayedCall
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
@@ -34,6 +35,7 @@ __all__ = [
     "STEPS_IN_TURN",
     "STEP_SECONDS",
     "TURN_SECONDS",
+    "Pause",
     "StepClock",
     "TurnScheduler",
 ]
@@ -48,6 +50,8 @@ STEPS_IN_TURN: Final = round(TURN_SECONDS / STEP_SECONDS)
 """Number of such steps in one turn."""
 
 Step = Callable[[], None]
+Pause = Callable[[], Awaitable[None]]
+"""Called between two slices of long work; returns when it is the turn of the next one."""
 
 
 class TurnScheduler:
@@ -93,6 +97,17 @@ class TurnScheduler:
         self._arm()
         sources = self._waiting.setdefault(kind, OrderedDict())
         sources.setdefault(source, deque()).append(step)
+
+    def pause(self, kind: str, source: str) -> Deferred[None]:
+        """Return a Deferred that fires in a later turn: what follows is a step, see `put_off`."""
+        later: Deferred[None] = Deferred()
+
+        def go_on() -> None:
+            if not later.called:  # cancelled meanwhile
+                later.callback(None)
+
+        self.put_off(kind, source, go_on)
+        return later
 
     def _arm(self) -> None:
         if self._call is None:

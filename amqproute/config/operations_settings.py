@@ -474,7 +474,8 @@ class ManagementSettings(Settings):
         gt=0,
         le=100000,
         description="The maximum number of requests per second from one address, and of one user, "
-        "after a burst of one second's worth. Further ones get the status 429.",
+        "after a burst of one second's worth. Further ones get the status 429. New connections "
+        "from one address may be twice as many; further ones are closed.",
     )
     max_body: Bytes = Field(
         default=MEBIBYTE,

@@ -592,6 +592,7 @@ class Application:
             links=self.links.link_rows,
             close_link=self.links.close_link,
         )
+        management.turns = self.web.slices
         links = self.links
         management.show("connection", links.connection_rows, links.connection_index)
         management.narrow("connection", links.connections_with)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Final
 
 from twisted.internet.defer import Deferred, succeed
 
@@ -32,6 +34,9 @@ from amqproute.turn_scheduler import TurnScheduler
 
 __all__ = ["HttpService"]
 
+CONNECTIONS_PER_REQUEST: Final = 2.0
+"""New connections of an address in a second, as a multiple of its requests."""
+
 
 class HttpService:
     """The HTTP service.
@@ -49,6 +54,7 @@ class HttpService:
         site: where components add what they serve, before and after the endpoint is open.
         listener: the endpoint; None without one.
         bounds: on its connections.
+        slices: where slices of lists and pages wait, which operators ask for.
     """
 
     def __init__(
@@ -59,6 +65,8 @@ class HttpService:
         now: Callable[[], float],
         turns: TurnScheduler,
     ) -> None:
+        self._turns = turns
+        self.slices = TurnScheduler(reactor, time.thread_time)
         self.tokens = AccessTokens(config.state_directory, lambda: int(now() * 1000))
         self.sessions = BrowserSessions(reactor.seconds)
         self.login = HttpLogIn(access.password_log_in(), self.tokens, self.sessions)
@@ -81,7 +89,7 @@ class HttpService:
         tls = None
         if settings.tls != "none":
             assert contexts is not None  # checked with the configuration
-            tls = HttpTls(contexts, settings.client_certificate)
+            tls = HttpTls(contexts, settings.client_certificate, self._turns)
         self.listener = HttpListener(
             self._reactor,
             settings.http,
@@ -138,6 +146,10 @@ def _site_terms(settings: ManagementSettings) -> SiteTerms:
 
 def _bounds(settings: ManagementSettings) -> tuple[HttpTerms, HttpLimits]:
     return (
-        HttpTerms(settings.max_connections, settings.connections_per_address),
+        HttpTerms(
+            settings.max_connections,
+            settings.connections_per_address,
+            CONNECTIONS_PER_REQUEST * settings.requests_per_second,
+        ),
         HttpLimits(body_bytes=settings.max_body, request_seconds=settings.request_timeout),
     )

@@ -37,7 +37,7 @@ from amqproute.journal.segments import SegmentNames
 from amqproute.journal.tail import last
 from amqproute.message import Message
 from amqproute.net.reactor import IReactor
-from amqproute.services.command_schema import NOT_IMPLEMENTED, OK
+from amqproute.services.command_schema import FULL, NOT_IMPLEMENTED, OK
 from amqproute.services.management_node import ManagementService
 from amqproute.services.management_protocol import ManagementReply, ManagementRequest
 from amqproute.stored import QueueSummary, StoredEntry, StoreRecovery
@@ -50,6 +50,8 @@ MOST_READ: Final = 100_000
 """Missing entries of one queue that are read with their bodies; for further ones the ids have to
 do."""
 PAGE: Final = 5_000
+MOST_TAILS: Final = 1000
+"""Requests that wait to read the journal's end."""
 STORE_PUT_BACK: Final = "store.restored"
 LOSS_ACCEPTED: Final = "store.loss-accepted"
 RENAMED: Final = "the store was restored from a backup and has had another stream since this one"
@@ -336,13 +338,20 @@ class Journaling:
 
     def register(self, service: ManagementService) -> None:
         """Add TAIL-JOURNAL to the management node."""
+        reading = DeferredLock()
 
         async def tail(request: ManagementRequest) -> ManagementReply:
             if self.kept is None:
                 return ManagementReply.of(NOT_IMPLEMENTED, "this broker keeps no journal")
+            if len(reading.waiting) >= MOST_TAILS:
+                return ManagementReply.of(
+                    FULL, "too many wait to read the journal: ask again later"
+                )
             body = request.body
             count = body.get("count")
-            found, _ = await deferToThreadPool(
+            # One at a time: it reads a whole segment, and log-ins and names need threads as well.
+            found, _ = await reading.run(
+                deferToThreadPool,
                 self._reactor,
                 self._reactor.getThreadPool(),
                 last,

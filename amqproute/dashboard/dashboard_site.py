@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from typing import Final, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -51,6 +52,7 @@ from amqproute.http.http_messages import (
 )
 from amqproute.http.requester import Requester
 from amqproute.http.site import FORM, HttpAccess, HttpResource, HttpSite
+from amqproute.turn_scheduler import Pause, TurnScheduler
 
 __all__ = ["DashboardSite", "LogIns"]
 
@@ -92,6 +94,7 @@ class DashboardSite:
         view: what pages show beside rows of management.
         source_of: returns management with the rights of a requester.
         logins: log-ins of browsers.
+        turns: where slices of pages wait; None for turns of their own.
     """
 
     def __init__(
@@ -100,7 +103,9 @@ class DashboardSite:
         view: BrokerView,
         source_of: Callable[[Requester], ManagementSource],
         logins: LogIns,
+        turns: TurnScheduler | None = None,
     ) -> None:
+        self._turns = turns or TurnScheduler(clock)
         self._clock = clock
         self._view = view
         self._source_of = source_of
@@ -185,6 +190,9 @@ class DashboardSite:
         answer = await self._status.answer(source)
         return problems_of(answer.facts) if answer.is_good else None
 
+    def _pause(self, requester: Requester) -> Pause:
+        return partial(self._turns.pause, "pages", str(requester))
+
     def _frame(
         self, request: HttpRequest, requester: Requester, name: str, query: Mapping[str, str]
     ) -> PageFrame:
@@ -210,7 +218,7 @@ class DashboardSite:
             seen = self._pages.keep(_owner(requester, frame), page)
             live = {**query, "page": name or "overview", "seen": seen}
             frame = replace(frame, live=address("live", **live))
-        document = await self._renderer.page_in_turns(page, frame, self._clock)
+        document = await self._renderer.page_in_turns(page, frame, self._pause(requester))
         return _html(document, page.status)
 
     async def _report(self, requester: Requester, name: str) -> HttpResponse:
@@ -240,7 +248,7 @@ class DashboardSite:
             feed = LiveFeed(
                 self._clock,
                 lambda: self._page(source, name, query),
-                LivePage(self._renderer, frame, shown),
+                LivePage(self._renderer, frame, shown, self._pause(requester)),
                 stream,
                 self._view.now_ms,
                 lambda: self._logins.is_open(requester),

@@ -17,8 +17,6 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 
 from amqproute.dashboard.display_units import BASE, CountedTime
 from amqproute.dashboard.page_blocks import (
@@ -32,6 +30,7 @@ from amqproute.dashboard.page_blocks import (
     TableRow,
 )
 from amqproute.printable import printable
+from amqproute.turn_scheduler import Pause
 
 __all__ = [
     "LONGEST_TEXT",
@@ -183,7 +182,7 @@ class HtmlRenderer:
         """Return a whole document."""
         return str(self._templates["page.html"].render(page=page, frame=frame))
 
-    async def page_in_turns(self, page: Page, frame: PageFrame, clock: IReactorTime) -> str:
+    async def page_in_turns(self, page: Page, frame: PageFrame, pause: Pause) -> str:
         """Return a whole document, its rows made in turns of the reactor."""
         rows: dict[str, Markup] = {}
         made = 0
@@ -194,7 +193,7 @@ class HtmlRenderer:
                     html.append(self.row(block, row, frame))
                     made += 1
                     if made % ROWS_IN_TURN == 0:
-                        await deferLater(clock, 0)
+                        await pause()
                 rows[block.key] = Markup("\n".join(html))  # noqa: S704 # by the templates
         return self.page(page, replace(frame, rows=rows))
 

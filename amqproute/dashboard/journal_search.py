@@ -3,7 +3,8 @@
 
 The life of a message takes a walk through all files. So there is one search at a time, a few may
 wait, and what was found is remembered for `REMEMBERED_SECONDS`: a page that is looked at live does
-not search once a second. The last records are read from the end of the newest files only.
+not search once a second. The last records are read from the end of the newest files only, by one
+thread at a time, and are remembered for `LAST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from amqproute.journal.record import InvalidLine, JournalRecord, read_line
 __all__ = ["MOST_FOUND", "REMEMBERED_SECONDS", "JournalBusy", "JournalSearch", "last_records"]
 
 REMEMBERED_SECONDS: Final = 10.0
+LAST_SECONDS: Final = 1.0
+"""The same for the last records."""
 MOST_REMEMBERED: Final = 50
 MOST_WAITING: Final = 8
 MOST_FOUND: Final = 500
@@ -90,7 +93,8 @@ class JournalSearch:
         self._directory = directory
         self._clock = clock
         self._in_thread = in_thread
-        self._lock = DeferredLock()
+        self._lock = DeferredLock()  # of walks through the journal
+        self._last_lock = DeferredLock()  # of looks at its end
         self._known: OrderedDict[object, tuple[float, Sequence[JournalRecord]]] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -109,7 +113,8 @@ class JournalSearch:
             found = find(self._directory, message_id=message_id, entry=entry, digest=digest)
             return found[-MOST_FOUND:]
 
-        return await self._remembered(("life", message_id, entry, digest), search)
+        key = ("life", message_id, entry, digest)
+        return await self._remembered(key, search, self._lock, REMEMBERED_SECONDS)
 
     async def last(self, kind: str = "", node: str = "") -> Sequence[JournalRecord]:
         """Return the last records that match.
@@ -117,19 +122,28 @@ class JournalSearch:
         Raises:
             JournalBusy: too many searches are waiting.
         """
-        return await self._in_thread(lambda: last_records(self._directory, 200, kind, node))
+        key = ("last", kind, node)
+
+        def search() -> Sequence[JournalRecord]:
+            return last_records(self._directory, 200, kind, node)
+
+        return await self._remembered(key, search, self._last_lock, LAST_SECONDS)
 
     async def _remembered(
-        self, key: object, search: Callable[[], Sequence[JournalRecord]]
+        self,
+        key: object,
+        search: Callable[[], Sequence[JournalRecord]],
+        lock: DeferredLock,
+        seconds: float,
     ) -> Sequence[JournalRecord]:
-        known = self._find(key)
+        known = self._find(key, seconds)
         if known is not None:
             return known
-        if len(self._lock.waiting) >= MOST_WAITING:
+        if len(lock.waiting) >= MOST_WAITING:
             raise JournalBusy("too many searches of the journal are waiting: try again in a moment")
-        await self._lock.acquire()
+        await lock.acquire()
         try:
-            known = self._find(key)
+            known = self._find(key, seconds)
             if known is not None:
                 return known
             found = await self._in_thread(search)
@@ -138,11 +152,11 @@ class JournalSearch:
                 self._known.popitem(last=False)
             return found
         finally:
-            self._lock.release()
+            lock.release()
 
-    def _find(self, key: object) -> Sequence[JournalRecord] | None:
+    def _find(self, key: object, seconds: float) -> Sequence[JournalRecord] | None:
         known = self._known.get(key)
-        if known is None or self._clock.seconds() - known[0] > REMEMBERED_SECONDS:
+        if known is None or self._clock.seconds() - known[0] > seconds:
             self._known.pop(key, None)
             return None
         return known[1]

@@ -17,9 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
-
 from amqproute.dashboard.display_units import CountedTime
 from amqproute.dashboard.html_renderer import (
     ROWS_IN_TURN,
@@ -42,6 +39,7 @@ from amqproute.dashboard.page_blocks import (
     TableRow,
     Toolbar,
 )
+from amqproute.turn_scheduler import Pause
 
 __all__ = ["LiveChange", "LivePage"]
 
@@ -86,9 +84,17 @@ class LivePage:
         renderer: makes the HTML.
         frame: the frame of the page.
         page: as the browser got it; None if that is not known: then the first change has all.
+        pause: called between slices of a change; None to make each in one go.
     """
 
-    def __init__(self, renderer: HtmlRenderer, frame: PageFrame, page: Page | None = None) -> None:
+    def __init__(
+        self,
+        renderer: HtmlRenderer,
+        frame: PageFrame,
+        page: Page | None = None,
+        pause: Pause | None = None,
+    ) -> None:
+        self._pause = pause
         self._renderer = renderer
         self._frame = frame
         self._page = page
@@ -101,13 +107,13 @@ class LivePage:
             change.elements[key] = make()
         return change
 
-    async def change_in_turns(self, page: Page, time: str, clock: IReactorTime) -> LiveChange:
+    async def change_in_turns(self, page: Page, time: str) -> LiveChange:
         """Return the same, made in turns of the reactor."""
         change, parts = self._plan(page, time)
         for number, (key, make) in enumerate(parts, 1):
             change.elements[key] = make()
-            if number % ROWS_IN_TURN == 0:
-                await deferLater(clock, 0)
+            if number % ROWS_IN_TURN == 0 and self._pause is not None:
+                await self._pause()
         return change
 
     def _plan(self, page: Page, time: str) -> tuple[LiveChange, Sequence[_Part]]:

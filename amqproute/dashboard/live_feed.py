@@ -93,7 +93,7 @@ class LiveFeed:
         if self._is_over:
             return
         time = clock_time(self._now_ms())
-        change = await self._live.change_in_turns(page, time, self._clock)
+        change = await self._live.change_in_turns(page, time)
         if self._stream.send("change", change.encode()) and not self._is_over:
             took = self._clock.seconds() - began
             wait = max(INTERVAL_SECONDS, took * PART_OF_TIME)

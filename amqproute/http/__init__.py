@@ -8,6 +8,8 @@ certificate that AMQP listeners show::
 
     http_listener   admits connections: in all, and by address
     http_channel    reads requests within bounds and deadlines, writes answers
+    client_memory   memory that connections hold, by address
+    handshake_turns steps of TLS handshakes, which wait for their turn
     site            finds the resource, checks rights of log-in, form and rate; makes problems
     login           who asks: Basic, bearer token, client certificate, unix socket, session
     sessions        log-ins of browsers
@@ -38,11 +40,19 @@ Limits
 =========================  ==========  ================================================
 limit                      default     at the limit
 =========================  ==========  ================================================
-connections                1,000       closed at once
+connections                1,000       who has fewer than others takes the place of an
+                                       idle one; others are closed at once
 of an address              200         closed at once
+new ones of an address     200 /s      closed at once
 header of a request        16 KiB      431
 body of a request          1 MiB       413
 time for a request         20 s        408
+parts of a path            64          400
+chunks of a body           1,000       400 if they have fewer than 64 octets on average
+requests of a connection   1           in a turn of the reactor; the next one waits for the
+                                       answer to be read, and for a second after a 429
+unread, in all             128 MiB     bodies and answers: the address with the most loses its
+                                       oldest connection
 idle connection            60 s        closed
 requests of an address     100 /s      429, with Retry-After
 requests of a user         100 /s      429, with Retry-After

@@ -8,6 +8,11 @@ client would not see the answer.
 
 A large answer goes to the transport `OCTETS_IN_TURN` at a time, as fast as its client reads: to
 copy and encrypt dozens of megabytes at once would stop the reactor.
+
+Requests that come together are answered one after the other: one in a turn of the reactor, not
+before the client has read the answer before, and after a 429 not for `REST_SECONDS`. So neither the
+processor nor the memory that a connection takes grows with what its client sends at once. Unread
+answers and bodies of all connections have a bound in sum (`client_memory`).
 """
 
 from __future__ import annotations
@@ -23,8 +28,10 @@ from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
+from twisted.web.http import _MalformedChunkedDataError
 from zope.interface import implementer
 
+from amqproute.http.client_memory import ClientMemory
 from amqproute.http.event_stream import EventStream
 from amqproute.http.http_messages import (
     ClientFacts,
@@ -44,6 +51,15 @@ LINGER_SECONDS: Final = 2.0
 """Seconds in which the rest of a refused request is thrown away."""
 MOST_PARAMETERS: Final = 100
 """Parameters of a query."""
+MOST_SEGMENTS: Final = 64
+"""Parts of a path: names have their slashes percent-encoded."""
+CHUNKS_AT_ONCE: Final = 1000
+"""Chunks of a body that may be of any size."""
+CHUNK_BYTES: Final = 64
+"""Octets in the chunks of a body with more chunks, on average: each costs some microseconds."""
+REST_SECONDS: Final = 1.0
+"""Time after a 429 for which no other request of the connection is looked at."""
+_TOO_MANY: Final = 429
 LONGEST_REFUSED: Final = 16 * 1024 * 1024
 """Octets of a refused request that are thrown away before the connection is reset."""
 
@@ -73,6 +89,9 @@ class WebSite(Protocol):
     def answer(self, request: HttpRequest) -> Deferred[HttpResponse]:
         """Answer a request; never fails."""
 
+    def leave(self, request: HttpRequest) -> None:
+        """Take note that nobody waits for the answer: a log-in that waits is given up."""
+
     def finish(self, request: HttpRequest | None, response: HttpResponse) -> HttpResponse:
         """Return an answer with the headers that all have."""
 
@@ -86,6 +105,12 @@ class HttpChannel(http.HTTPChannel):
         limits: bounds.
         lost: called when the connection is gone.
         facts_of: returns what a transport shows of its client.
+        source: what counts as one client, for shares of memory.
+        held: the octets that all connections hold; None for a bound of its own.
+
+    Attributes:
+        is_refused: whether the rest of what comes is thrown away.
+        idle_since: the monotonic time of the connection, or of its last answer.
     """
 
     maxHeaders = 100
@@ -97,6 +122,8 @@ class HttpChannel(http.HTTPChannel):
         limits: HttpLimits,
         lost: Callable[[HttpChannel], object],
         facts_of: Callable[[object], ClientFacts],
+        source: str = "",
+        held: ClientMemory | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Twisted's
         self.web_site = site
@@ -111,7 +138,15 @@ class HttpChannel(http.HTTPChannel):
         self._deadline: IDelayedCall | None = None
         self._linger: IDelayedCall | None = None
         self._thrown_away = 0
+        self._source = source
+        self._held = ClientMemory() if held is None else held
+        self._is_first = False  # the next request is the first of a read
+        self._is_replaying = False
+        self._next: Callable[[], None] | None = None  # serves the request that waits
+        self._next_call: IDelayedCall | None = None
+        self._rests_until = 0.0
         self.is_refused = False
+        self.idle_since = clock.seconds()
 
     def connectionMade(self) -> None:
         """Start the deadline of the first request; a TLS handshake is within it."""
@@ -125,12 +160,15 @@ class HttpChannel(http.HTTPChannel):
             if self._thrown_away > LONGEST_REFUSED:
                 self.abort()
             return
+        self._is_first = not self._is_replaying
         if self._deadline is None and not self._handlingRequest:
             self._begin()
         super().dataReceived(data)  # type: ignore[no-untyped-call] # Twisted's
 
     def lineReceived(self, line: bytes) -> None:
         """Take a line, unless the request is refused already."""
+        if line[:1] in (b" ", b"\t"):  # RFC 9112 §5.2; and joining them takes long
+            self.refuse(400, "a header is continued on a further line")
         if not self.is_refused:
             super().lineReceived(line)  # type: ignore[no-untyped-call] # Twisted's
 
@@ -148,6 +186,85 @@ class HttpChannel(http.HTTPChannel):
         self._end_deadline()
         super().allContentReceived()  # type: ignore[no-untyped-call] # Twisted's
 
+    def requestDone(self, request: http.Request) -> None:
+        """Go on with what has come meanwhile; it is no read of its own."""
+        self.idle_since = self.clock.seconds()
+        self._is_replaying = True
+        try:
+            super().requestDone(request)  # type: ignore[no-untyped-call] # Twisted's
+        finally:
+            self._is_replaying = False
+        if not self._waitingForTransport:
+            self._held.free(self)
+
+    def resumeProducing(self) -> None:
+        """Go on: the client has read everything."""
+        super().resumeProducing()  # type: ignore[no-untyped-call] # Twisted's
+        if not self._handlingRequest or self._next is not None:
+            self._held.free(self)
+        self._serve_in_turn()
+
+    def serve(self, serve: Callable[[], None]) -> None:
+        """Serve a request that is there: at once, or when its turn comes.
+
+        Args:
+            serve: serves it.
+        """
+        is_first, self._is_first = self._is_first, False
+        is_resting = self.clock.seconds() < self._rests_until
+        if is_first and not is_resting and not self._waitingForTransport:
+            serve()
+            return
+        self._next = serve
+        self._serve_in_turn()
+
+    def rest(self) -> None:
+        """Look at no other request for a while."""
+        self._rests_until = self.clock.seconds() + REST_SECONDS
+
+    def hold(self, octets: int) -> None:
+        """Take note of the octets that the connection holds; somebody may have to let go."""
+        victim = self._held.hold(self, self._source, octets)
+        if victim is not None:
+            victim.let_go()
+
+    def let_go(self) -> None:
+        """Drop the connection: its client holds too much memory."""
+        log.warn(
+            "an HTTP connection of {peer} is dropped: bodies and unread answers of all connections "
+            "are more than {most} octets, and this address has the largest part",
+            peer=self._source or "this machine",
+            most=self._held.most,
+        )
+        self.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return not self._handlingRequest
+
+    def _serve_in_turn(self) -> None:
+        """Serve the request that waits, in a turn to come."""
+        call, self._next_call = self._next_call, None
+        if call is not None and call.active():
+            call.cancel()
+        if self._next is None:
+            return
+        if self._waitingForTransport:
+            self._next_call = self.clock.callLater(self.limits.idle_seconds, self.abort)
+            return
+        wait = max(0.0, self._rests_until - self.clock.seconds())
+        self._next_call = self.clock.callLater(wait, self._serve_next)
+
+    def _serve_next(self) -> None:
+        self._next_call = None
+        if self._waitingForTransport:
+            self._serve_in_turn()
+            return
+        serve, self._next = self._next, None
+        if serve is not None:
+            serve()
+
     def facts(self) -> ClientFacts:
         """Return what the connection shows of its client."""
         return self._facts_of(self.transport)
@@ -158,6 +275,7 @@ class HttpChannel(http.HTTPChannel):
             return
         self.is_refused = True
         self._end_deadline()
+        self.setRawMode()  # type: ignore[no-untyped-call] # the rest of a read is no lines
         response = self.web_site.finish(None, HttpProblem(status, detail).response())
         lines = [f"HTTP/1.1 {status} {title_of(status)}"]
         lines += [f"{name}: {value}" for name, value in _headers(response)]
@@ -182,6 +300,9 @@ class HttpChannel(http.HTTPChannel):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """End all timers, and tell the listener."""
         self._end_deadline()
+        self._held.free(self)
+        self._next = None
+        self._serve_in_turn()
         linger, self._linger = self._linger, None
         if linger is not None and linger.active():
             linger.cancel()
@@ -320,6 +441,9 @@ class _WebRequest(http.Request):
         super().__init__(channel, queued, parsePOSTFormSubmission=False)
         self._clock = channel.clock
         self._octets = 0
+        self._chunks = 0
+        self._is_in_chunks = False
+        self._asked: HttpRequest | None = None
         self._streaming: _Streaming | None = None
         self._parts: _BodyProducer | None = None
         self._late: IDelayedCall | None = None
@@ -328,16 +452,34 @@ class _WebRequest(http.Request):
     def gotLength(self, length: int | None) -> None:
         """Refuse a body that says that it is too large."""
         super().gotLength(0)  # type: ignore[no-untyped-call] # in memory, as it is bounded
+        self._is_in_chunks = length is None
         if length is not None and length > self.channel.limits.body_bytes:
             self._too_large()
 
+    def parseCookies(self) -> None:
+        """Leave cookies to the log-in, which reads few of them."""
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """Take note of the first line; Twisted would decode a query of any length."""
+        assert self.content is not None
+        self.content.seek(0)
+        self.method, self.uri, self.clientproto = command, path, version
+        self.process()
+
     def handleContentChunk(self, data: bytes) -> None:
         """Take a part of the body, up to the bound."""
-        if self.channel.is_refused:
+        channel = self.channel
+        if channel.is_refused:
+            if self._is_in_chunks:
+                raise _MalformedChunkedDataError  # so that the others are not even told apart
             return
         self._octets += len(data)
-        if self._octets > self.channel.limits.body_bytes:
+        self._chunks += self._is_in_chunks
+        channel.hold(self._octets)
+        if self._octets > channel.limits.body_bytes:
             self._too_large()
+        elif self._chunks > max(CHUNKS_AT_ONCE, self._octets // CHUNK_BYTES):
+            channel.refuse(400, f"the body's chunks have fewer than {CHUNK_BYTES} octets each")
         else:
             super().handleContentChunk(data)  # type: ignore[no-untyped-call] # Twisted's
 
@@ -346,10 +488,12 @@ class _WebRequest(http.Request):
         self.channel.refuse(413, f"the body is larger than {most} octets")
 
     def process(self) -> None:
-        """Have the site answer."""
+        """Have the site answer, when it is the request's turn."""
+        if not self.channel.is_refused:
+            self.channel.serve(self._serve)
+
+    def _serve(self) -> None:
         channel = self.channel
-        if channel.is_refused:
-            return
         site = channel.web_site
         try:
             request = self._read()
@@ -359,6 +503,7 @@ class _WebRequest(http.Request):
         self._late = channel.clock.callLater(
             channel.limits.answer_seconds, self._answer_late, site, request
         )
+        self._asked = request
         site.answer(request).addCallback(self._answered).addErrback(self._failed)
 
     def _read(self) -> HttpRequest:
@@ -394,6 +539,7 @@ class _WebRequest(http.Request):
         self._write(site.finish(request, problem.response(request.path)))
 
     def _answered(self, response: HttpResponse) -> None:
+        self._asked = None
         if self._end_late():
             self._write(response)
         elif response.stream is not None:  # nobody is there to read it any more
@@ -417,10 +563,14 @@ class _WebRequest(http.Request):
             self.write(b"")  # type: ignore[no-untyped-call] # the headers, at once
             self._make_stream(response)
             return
+        if response.status == _TOO_MANY:
+            self.channel.rest()
         if len(response.body) > OCTETS_IN_TURN and self.method != b"HEAD":
+            self.channel.hold(len(response.body))
             self._make_parts(response.body)
             return
         self.write(response.body)  # type: ignore[no-untyped-call] # Twisted's
+        self.channel.hold(len(response.body))
         self.finish()  # type: ignore[no-untyped-call] # Twisted's
 
     def _make_parts(self, body: bytes) -> None:
@@ -465,6 +615,9 @@ class _WebRequest(http.Request):
         """Give everything back that the answer holds."""
         self._is_gone = True
         self._end_late()
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            self.channel.web_site.leave(asked)
         streaming, self._streaming = self._streaming, None
         if streaming is not None:
             streaming.end()
@@ -492,6 +645,8 @@ def _headers(response: HttpResponse) -> list[tuple[str, str]]:
 
 
 def _segments(path: bytes) -> tuple[str, ...]:
+    if path.count(b"/") > MOST_SEGMENTS:
+        raise HttpProblem(400, f"the path has more than {MOST_SEGMENTS} parts", "path")
     try:
         return tuple(unquote_to_bytes(part).decode() for part in path.split(b"/")[1:])
     except UnicodeDecodeError:

@@ -14,10 +14,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Protocol, ServerFactory
 from twisted.logger import Logger
-from twisted.protocols.tls import TLSMemoryBIOFactory
 
+from amqproute.http.client_memory import ClientMemory
+from amqproute.http.handshake_turns import TurnedTlsFactory
 from amqproute.http.http_channel import HttpChannel, HttpLimits
 from amqproute.http.http_messages import ClientFacts
+from amqproute.http.request_rates import RequestRates
 from amqproute.http.site import HttpSite
 from amqproute.log_rate_limit import RateLimitedLog, and_more, source_of
 from amqproute.net.client_address import unix_credentials, unmapped
@@ -25,6 +27,7 @@ from amqproute.net.connection_set import ConnectionSet
 from amqproute.net.listening_service import ListeningService
 from amqproute.net.reactor import ISocketReactor
 from amqproute.net.tls import ClientCertificateMode, TlsContexts
+from amqproute.turn_scheduler import TurnScheduler
 
 __all__ = ["HttpListener", "HttpTerms", "HttpTls"]
 
@@ -38,10 +41,12 @@ class HttpTls:
     Attributes:
         contexts: our certificate.
         client_certificate: whether one is requested.
+        turns: where the steps of handshakes wait; None for turns of their own.
     """
 
     contexts: TlsContexts
     client_certificate: ClientCertificateMode = "none"
+    turns: TurnScheduler | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +56,12 @@ class HttpTerms:
     Attributes:
         connections: open at one time.
         per_address: those of an IPv4 address, or of the /64 of an IPv6 address.
+        per_second: new ones of such an address in a second; a second's worth may come at once.
     """
 
     connections: int = 1000
     per_address: int = 200
+    per_second: float = 200.0
 
 
 _NO_TERMS: Final = HttpTerms()
@@ -77,6 +84,7 @@ class HttpListener(ListeningService):
         description: the description of the endpoint.
         connections: the connections open now.
         refused: the number of connections that got no place.
+        held: the memory that connections hold.
 
     Raises:
         ListenError: the description cannot be understood.
@@ -99,7 +107,10 @@ class HttpListener(ListeningService):
         self.limits = limits
         self.connections: ConnectionSet[HttpChannel] = ConnectionSet()
         self.refused = 0
+        self.held = ClientMemory()
         self._terms = terms
+        self._rates = RequestRates(terms.per_second, reactor.seconds)
+        self._leaving: set[HttpChannel] = set()
         self._sources: Counter[str] = Counter()
         self._source_of: dict[HttpChannel, str] = {}
         self._limited_log = RateLimitedLog(reactor.seconds)
@@ -107,7 +118,8 @@ class HttpListener(ListeningService):
         self._accepting: Any = factory  # Any: a factory of Twisted's, wrapped or not
         if tls is not None:
             creator = tls.contexts.server_creator(tls.client_certificate)
-            self._accepting = TLSMemoryBIOFactory(creator, False, factory, clock=reactor)
+            turns = tls.turns or TurnScheduler(reactor)
+            self._accepting = TurnedTlsFactory(creator, factory, reactor, turns)
 
     def __repr__(self) -> str:
         state = "listening" if self.is_listening else "closed"
@@ -116,6 +128,7 @@ class HttpListener(ListeningService):
     def adopt(self, terms: HttpTerms, limits: HttpLimits) -> None:
         """Put other bounds in force, for new connections."""
         self._terms, self.limits = terms, limits
+        self._rates.adopt(terms.per_second)
 
     def row(self) -> dict[str, str | int | None]:
         """Return the attributes of the endpoint for the management node."""
@@ -139,17 +152,48 @@ class HttpListener(ListeningService):
             host: the address that it comes from; empty for a unix socket.
         """
         source = source_of(host)
-        terms = self._terms
-        is_full = len(self.connections) >= terms.connections
-        if is_full or (source and self._sources[source] >= terms.per_address):
-            self._refuse(host, "max-connections" if is_full else "connections-per-address")
+        limit = self._limit_met(source)
+        if limit:
+            self._refuse(host, limit)
             return None
-        channel = HttpChannel(self.site, self._reactor, self.limits, self._lost, facts_of)
+        channel = HttpChannel(
+            self.site, self._reactor, self.limits, self._lost, facts_of, source, self.held
+        )
         self.connections.add(channel)
         if source:
             self._sources[source] += 1
             self._source_of[channel] = source
         return channel
+
+    def _limit_met(self, source: str) -> str:
+        """Return the setting that keeps a new connection out; empty if there is a place for it."""
+        terms = self._terms
+        if source and self._rates.take(source):
+            return "requests-per-second"
+        if source and self._sources[source] >= terms.per_address:
+            return "connections-per-address"
+        if len(self.connections) - len(self._leaving) < terms.connections:
+            return ""
+        return "" if self._make_room(source) else "max-connections"
+
+    def _make_room(self, source: str) -> bool:
+        """Close an idle connection of an address that has more than a newcomer's.
+
+        Of the address with the most, the one idle for longest; local ones stay.
+        """
+        counts = self._sources
+        own = counts[source] if source else 0
+        found = [
+            (-counts[of], channel.idle_since, number)
+            for number, (channel, of) in enumerate(self._source_of.items())
+            if counts[of] > own and channel.is_idle and channel not in self._leaving
+        ]
+        if not found:
+            return False
+        victim = list(self._source_of)[min(found)[2]]
+        self._leaving.add(victim)
+        victim.abort()
+        return True
 
     def _refuse(self, host: str, limit: str) -> None:
         self.refused += 1
@@ -165,6 +209,7 @@ class HttpListener(ListeningService):
 
     def _lost(self, channel: HttpChannel) -> None:
         self.connections.discard(channel)
+        self._leaving.discard(channel)
         source = self._source_of.pop(channel, "")
         if source:
             self._sources[source] -= 1

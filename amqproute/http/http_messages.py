@@ -158,7 +158,7 @@ class HttpRequest:
 
     def _quality(self, media_type: str) -> tuple[int, float]:
         """Return how exactly the client names a media type, and its weight."""
-        accept = self.headers.get("accept", "").strip()
+        accept = self.headers.get("accept", "")[:LONGEST_ACCEPT].strip()
         if not accept:
             return 0, 1.0
         wanted = media_type.partition(";")[0]
@@ -173,6 +173,8 @@ class HttpRequest:
 
 
 _BY_NAME: Final = 2
+LONGEST_ACCEPT: Final = 1024
+"""Characters of the header Accept that are read."""
 
 
 def _weight(term: str) -> float:

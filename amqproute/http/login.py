@@ -36,6 +36,8 @@ _CHALLENGES: Final = (
 )
 
 
+MOST_COOKIES: Final = 200
+"""Cookies that are looked at: browsers keep fewer for a host."""
 REFUSED_WORDS: Final = "the token is unknown, revoked or expired"
 
 
@@ -105,9 +107,10 @@ class HttpLogIn:
 
     def session(self, request: HttpRequest) -> BrowserSession | None:
         """Return the session that a request's cookie names; None without one."""
-        for part in request.headers.get("cookie", "").split(";"):
+        wanted = cookie_name(request.client)
+        for part in request.headers.get("cookie", "").split(";", MOST_COOKIES)[:MOST_COOKIES]:
             name, _, value = part.strip().partition("=")
-            if name == cookie_name(request.client):
+            if name == wanted:
                 session = self.sessions.find(value)
                 if session is not None and not self._passwords.is_known(session.principal):
                     self.sessions.end(session.key)

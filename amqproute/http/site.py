@@ -23,7 +23,7 @@ from enum import Enum
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -58,6 +58,8 @@ LONGEST_STREAM_SECONDS: Final = 86400.0
 """For which a stream goes on; its client comes again."""
 CSRF_HEADER: Final = "x-csrf-token"
 CSRF_FIELD: Final = "csrf-token"
+MOST_TAGS: Final = 100
+"""Entity tags of If-None-Match that are compared."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing (RFC 9110 §9.2.1)."""
 
@@ -171,6 +173,7 @@ class HttpSite:
         self._rates = RequestRates(terms.requests_per_second, clock.seconds)
         self._streams: dict[str, int] = {}
         self._log_ins: set[StreamLogIn] = set()
+        self._logging_in: dict[int, Deferred[Requester | None]] = {}
         self.problem_page: Callable[[HttpProblem], str] | None = None
 
     def adopt(self, terms: SiteTerms) -> None:
@@ -257,6 +260,27 @@ class HttpSite:
         self._turns.ask("http", source, step)
         return answered
 
+    def leave(self, request: HttpRequest) -> None:
+        """Give up the log-in of a request that nobody waits for; it would keep its body."""
+        logging_in = self._logging_in.get(id(request))
+        if logging_in is not None:
+            logging_in.cancel()
+
+    async def _log_in(self, login: HttpLogIn, request: HttpRequest) -> Requester | None:
+        """Return who asks.
+
+        Raises:
+            HttpProblem: the log-in is wrong, or nobody waits for it any more.
+        """
+        logging_in = Deferred.fromCoroutine(login.requester(request))
+        self._logging_in[id(request)] = logging_in
+        try:
+            return await logging_in
+        except CancelledError:
+            raise HttpProblem(408, "the client has gone") from None
+        finally:
+            del self._logging_in[id(request)]
+
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         try:
             response = await self._serve(request)
@@ -291,9 +315,8 @@ class HttpSite:
         if handler is None:
             words = f"{request.method} is not for this resource; there are {resource.allow}"
             raise HttpProblem(405, words, headers=[("Allow", resource.allow)])
-        request = replace(request, parameters=parameters)
         if resource.access is not HttpAccess.OPEN:
-            requester = None if self.login is None else await self.login.requester(request)
+            requester = None if self.login is None else await self._log_in(self.login, request)
             if requester is None and resource.access is HttpAccess.LOGGED_IN:
                 raise unauthorized("this takes a log-in")
             request = replace(request, requester=requester)
@@ -302,7 +325,7 @@ class HttpSite:
         if request.method not in SAFE:
             self._require_own_page(request, resource)
         _require_form(request, resource)
-        response = handler(request)
+        response = handler(replace(request, parameters=parameters))
         if isinstance(response, Deferred):
             response = await response
         if response.stream is not None and request.method == "HEAD":
@@ -466,7 +489,8 @@ def _conditional(request: HttpRequest, response: HttpResponse) -> HttpResponse:
         return response
     tag = response.entity_tag
     said = request.headers.get("if-none-match", "")
-    known = [each.strip().removeprefix("W/") for each in said.split(",")]
+    given = said.split(",", MOST_TAGS)[:MOST_TAGS]
+    known = [each.strip().removeprefix("W/") for each in given]
     if "*" in known or any(hmac.compare_digest(tag, each) for each in known if each.isascii()):
         return HttpResponse(304, headers=[*response.headers, ("ETag", tag)])
     return response.with_headers(("ETag", tag))

@@ -18,14 +18,12 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
-
 from amqproute.auth.policy import pattern_matcher
 from amqproute.jsontext import parse_json
 from amqproute.services.entity_names import EntityNames
 from amqproute.services.host_scope import VIRTUAL_HOST
 from amqproute.services.management_rows import Row, Rows
+from amqproute.turn_scheduler import Pause
 
 __all__ = [
     "MOST_ON_PAGE",
@@ -83,7 +81,7 @@ class EntityPage:
 
 
 async def make_page(
-    clock: IReactorTime,
+    pause: Pause,
     index: Index | None,
     rows: Rows,
     shown: Callable[[Row], dict[str, object]],
@@ -92,7 +90,7 @@ async def make_page(
     """Make a page of a type whose names nobody keeps in order.
 
     Args:
-        clock: the clock for the turns.
+        pause: called between slices.
         index: names of entities of the virtual host, each with a function for its row, which raises
             `KeyError` once it is gone; None if the rows themselves are listed.
         rows: lists the rows of a type without an index.
@@ -134,7 +132,7 @@ async def make_page(
             return EntityPage(found, json.dumps([before, taken]), total)
         work += 1
         if work % SLICE_ROWS == 0:
-            await deferLater(clock, 0)
+            await pause()
         try:
             row = make(name)
         except KeyError:
@@ -146,7 +144,7 @@ async def make_page(
 
 
 async def make_named_page(
-    clock: IReactorTime,
+    pause: Pause,
     entities: EntityNames,
     shown: Callable[[Row], dict[str, object]],
     query: EntityQuery,
@@ -154,7 +152,7 @@ async def make_named_page(
     """Make a page of a type whose names are kept in order.
 
     Args:
-        clock: the clock for the turns.
+        pause: called between slices.
         entities: the names.
         shown: completes a row.
         query: what is asked for.
@@ -191,7 +189,7 @@ async def make_named_page(
                 break
             work += 1
             if work % SLICE_ROWS == 0:
-                await deferLater(clock, 0)
+                await pause()
             try:
                 row = shown(entities.row(name))
             except KeyError:
@@ -201,7 +199,7 @@ async def make_named_page(
         if len(names) < in_turn or (following and not is_counting):
             break
         if fits is not None:
-            await deferLater(clock, 0)
+            await pause()
     total = matching if is_counting else None if query.wanted else entities.count(query.host)
     return EntityPage(found, following, total)
 

@@ -61,6 +61,7 @@ of its reply. A query without room has the status 507.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -79,6 +80,7 @@ from amqproute.errors import AmqpError
 from amqproute.interfaces import ITarget
 from amqproute.journal.event import RunEvent
 from amqproute.journal.record import RecordKind
+from amqproute.log_rate_limit import RateLimitedLog, and_more
 from amqproute.message import Message
 from amqproute.plurals import counted
 from amqproute.services.alias_entity import AliasCommands
@@ -140,6 +142,7 @@ from amqproute.services.questions import (
 )
 from amqproute.services.route_entity import RouteCommands
 from amqproute.services.value_declaration import first_fault, named_in
+from amqproute.turn_scheduler import Pause, TurnScheduler
 from amqproute.values import RELAY_PREFIX, Origin, Principal
 
 __all__ = [
@@ -161,6 +164,12 @@ MANAGEMENT: Final = "$management"
 SYNONYMS: Final = ("amqp$admin",)
 """Further names under which the assembly enters the same service (G-01)."""
 
+MOST_LISTS: Final = 128
+"""Lists that are being made at one time."""
+MOST_LISTS_OF_ONE: Final = 32
+"""The same of one principal."""
+MOST_REFUSED: Final = 5
+"""Records of the journal about a principal who may not manage, every `EVERY_SECONDS`."""
 MAX_ROWS: Final = 1000
 """Rows of one reply, whatever ``count`` asks for."""
 ROWS_IN_INDEX: Final = 30
@@ -300,6 +309,7 @@ class ManagementService:
 
     Attributes:
         operations: name to function, from `offer`. They take precedence over `command_schema`.
+        turns: where slices of lists wait.
     """
 
     name = MANAGEMENT
@@ -336,6 +346,9 @@ class ManagementService:
         self._does = {} if inventory is None else _functions(inventory)
         self._moving = MessageMoves(broker, now_ms)
         self._questions = QuestionTurns(broker.clock, self._ask)
+        self.turns = TurnScheduler(broker.clock)
+        self._lists: Counter[str] = Counter()
+        self._refused = RateLimitedLog(broker.clock.seconds, MOST_REFUSED)
         if inventory is not None:
             self.operations |= {"MOVE": self._take, "COPY": self._take}
             self._does |= {(name, "node"): self._moving.later for name in ("MOVE", "COPY")}
@@ -499,7 +512,8 @@ class ManagementService:
     ) -> ManagementReply:
         """List entities of a type, page by page, with the right of a QUERY.
 
-        The reply has ``items``, ``next`` (a cursor, or null) and ``total`` (or null).
+        The reply has ``items``, ``next`` (a cursor, or null) and ``total`` (or null). Lists share a
+        part of each turn, and `MOST_LISTS` are made at one time; one more has the status 507.
         """
         if not self._allows(principal, Verb.MANAGE, MANAGEMENT):
             return _may_not(principal)
@@ -511,15 +525,29 @@ class ManagementService:
                 asked_host({VIRTUAL_HOST: query.host}, self._broker.has_host)
             except CommandRefused as refused:
                 return ManagementReply.of(refused.status, refused.words, {"field": VIRTUAL_HOST})
-        clock, shown = self._broker.clock, self._with_options
+        asker = str(principal)
+        if self._lists[asker] >= MOST_LISTS_OF_ONE or self._lists.total() >= MOST_LISTS:
+            words = f"{counted(self._lists.total(), 'list')} being made: ask again later"
+            return ManagementReply.of(FULL, words)
+        self._lists[asker] += 1
+        try:
+            return await self._list(found, query, partial(self.turns.pause, "rows", asker))
+        finally:
+            self._lists[asker] -= 1
+            self._lists += Counter()  # forgets who has none
+
+    async def _list(self, found: EntityType, query: EntityQuery, pause: Pause) -> ManagementReply:
+        kind, shown = found.name, self._with_options
+        if self.turns.waiting:
+            await pause()
         try:
             if found.names is not None:
-                page = await make_named_page(clock, found.names, shown, query)
+                page = await make_named_page(pause, found.names, shown, query)
             else:
                 narrowed = self._narrowed.get(kind, _not_narrowed)(query.wanted)
                 index = None if narrowed is not None else found.index_for(query.host)
                 rows = found.rows if narrowed is None else partial(iter, narrowed)
-                page = await make_page(clock, index, rows, shown, query)
+                page = await make_page(pause, index, rows, shown, query)
         except ValueError as error:
             return ManagementReply.of(BAD_REQUEST, str(error), {"field": "cursor"})
         facts = {"items": page.rows, "next": page.cursor or None, "total": page.total}
@@ -527,7 +555,7 @@ class ManagementService:
 
     async def _perform(self, request: ManagementRequest) -> ManagementReply:
         if not self._allows(request.principal, Verb.MANAGE, MANAGEMENT):
-            return self._noted(_may_not(request.principal), request)
+            return self._turned_away(request)
         batch = self._broker.begin()
         changes = ChangeBatch(str(request.principal), batch.now_ms)
         answer = self.answer(request, changes)
@@ -542,6 +570,15 @@ class ManagementService:
             changes.put(batch)
             await batch.commit()
         return self._noted(answer, request)
+
+    def _turned_away(self, request: ManagementRequest) -> ManagementReply:
+        """Refuse a request; who has no rights here does not decide how long the journal becomes."""
+        reply = _may_not(request.principal)
+        count = self._refused.due(str(request.principal))
+        if count:
+            words = f"{reply.description}{and_more(count)}"
+            self._noted(replace(reply, description=words), request)
+        return reply
 
     def named_entities(
         self, kind: str, names: Sequence[str], principal: Principal

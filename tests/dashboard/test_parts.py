@@ -492,6 +492,22 @@ class JournalTests(SynchronousTestCase):
         self.failureResultOf(waiting[-1], JournalBusy)
         self.assertNoResult(waiting[-2])
 
+    def test_looks_at_the_end(self) -> None:
+        """One reads the last records at a time, beside a walk, and others share what it found."""
+        self.ask(1)
+        looks = [Deferred.fromCoroutine(self.search.last("", "orders")) for _ in range(3)]
+        other = Deferred.fromCoroutine(self.search.last("recovery"))
+        self.assertEqual(len(self.running), 2)
+        self.running[1][0].callback(samples.story())
+        for each in looks:
+            self.assertEqual(len(self.successResultOf(each)), 3)
+        self.assertEqual(len(self.running), 3)
+        self.running[2][0].callback([])
+        self.assertEqual(self.successResultOf(other), [])
+        self.clock.advance(journal_search.LAST_SECONDS + 0.1)
+        Deferred.fromCoroutine(self.search.last("", "orders"))
+        self.assertEqual(len(self.running), 4)
+
     def test_failure(self) -> None:
         """A search that fails does not stop the next one."""
         first, second = self.ask(1), self.ask(2)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.broker import Broker
@@ -112,6 +113,10 @@ async def _load(
 class ListTests(ScaleCase):
     """Lists of queues and next hops."""
 
+    def pause(self) -> Deferred[None]:
+        """Wait for the next turn."""
+        return deferLater(self.clock, 0)
+
     def test_rendering(self) -> None:
         """A document is made some rows at a time, as are many changes; both are as in one go."""
         page = self.page("queues")
@@ -125,7 +130,7 @@ class ListTests(ScaleCase):
 
         self.patch(HtmlRenderer, "row", counting)
         rendering = Deferred.fromCoroutine(
-            self.renderer.page_in_turns(page, PageFrame(), self.clock)
+            self.renderer.page_in_turns(page, PageFrame(), self.pause)
         )
         parts = [made]
         while self.clock.turn():
@@ -134,10 +139,10 @@ class ListTests(ScaleCase):
         self.assertEqual(sum(parts), ROWS_SHOWN)
         document = self.successResultOf(rendering)
         self.assertEqual("".join(document.split()), "".join(self.html(page).split()))
-        live = LivePage(self.renderer, PageFrame(), page)
+        live = LivePage(self.renderer, PageFrame(), page, self.pause)
         other = self.page("queues", cursor='["queue-05000", 1]')
         made = 0
-        change = Deferred.fromCoroutine(live.change_in_turns(other, "now", self.clock))
+        change = Deferred.fromCoroutine(live.change_in_turns(other, "now"))
         parts = [made]
         while self.clock.turn():
             parts.append(made - sum(parts))

@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from amqproute.auth.access_tokens import AccessTokens
 from amqproute.auth.password_log_in import BearerResult
 from amqproute.auth.realm import LogInTransport
+from amqproute.http.client_memory import ClientMemory
 from amqproute.http.http_channel import HttpChannel, HttpLimits
 from amqproute.http.http_messages import ClientFacts
 from amqproute.http.login import HttpLogIn
@@ -109,7 +110,13 @@ class HttpConnection:
         self.web = web
         self.transport = Wire()
         self.channel = HttpChannel(
-            web.site, web.clock, web.limits, lambda _: self._gone(), lambda _: client
+            web.site,
+            web.clock,
+            web.limits,
+            lambda _: self._gone(),
+            lambda _: client,
+            client.address,
+            web.held,
         )
         self.is_lost = False
         self.channel.makeConnection(self.transport)  # type: ignore[no-untyped-call]
@@ -149,6 +156,7 @@ class Web:
     limits: HttpLimits = field(default_factory=HttpLimits)
     clock: Clock = field(default_factory=Clock)
     connections: list[HttpConnection] = field(default_factory=list)
+    held: ClientMemory = field(default_factory=ClientMemory)
 
     def __post_init__(self) -> None:
         self.passwords = Passwords({"ann": "secret", "bob": "secret", "eve": "secret"})

@@ -7,8 +7,10 @@ from typing import Any
 
 from twisted.internet import reactor
 
+from amqproute.daemon import journaling
 from amqproute.http.http_channel import HttpChannel
-from tests.http.doors import DoorsCase
+from amqproute.services.management_protocol import ManagementRequest
+from tests.http.doors import ROOT, DoorsCase
 from tests.http.rig import LOOPBACK, Wire, encode
 
 STREAMS = 1000
@@ -61,6 +63,16 @@ class AttackTests(DoorsCase):
             channel.connectionLost()
         self.open.clear()
         self.assertEqual(self.app.web.site.streams, 0)
+
+    async def test_tails_of_the_journal(self) -> None:
+        """One is read at a time, a few wait, and the others are told so."""
+        asked = ManagementRequest("TAIL-JOURNAL", {"operation": "TAIL-JOURNAL"}, {}, ROOT)
+        self.patch(journaling, "MOST_TAILS", 8)
+        asking = [self.management.perform(asked) for _ in range(13)]
+        refused = [each for each in asking if each.called]
+        self.assertEqual(len(refused), 4)
+        statuses = [(await each).status for each in asking]
+        self.assertEqual(sorted(statuses), [200] * 9 + [507] * 4)
 
     async def test_slow_and_large(self) -> None:
         """Half requests and bodies without end, on many connections."""

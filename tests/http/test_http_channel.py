@@ -10,25 +10,31 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.token_scope import WHOLE_SCOPE
+from amqproute.http.client_memory import ClientMemory
 from amqproute.http.event_stream import COMMENT_SECONDS, MOST_UNREAD, STALL_SECONDS, EventStream
 from amqproute.http.http_channel import (
+    CHUNKS_AT_ONCE,
     LINGER_SECONDS,
     LONGEST_REFUSED,
+    MOST_SEGMENTS,
     OCTETS_IN_TURN,
+    REST_SECONDS,
     HttpLimits,
 )
 from amqproute.http.http_messages import (
     EVENTS,
+    LONGEST_ACCEPT,
     TEXT,
     HttpRequest,
     HttpResponse,
     json_response,
 )
+from amqproute.http.login import MOST_COOKIES
 from amqproute.http.sessions import COOKIE
-from amqproute.http.site import HttpAccess, HttpResource, SiteTerms
+from amqproute.http.site import MOST_TAGS, HttpAccess, HttpResource, SiteTerms
 from amqproute.http.stream_log_in import CHECK_SECONDS
 from amqproute.values import Principal
-from tests.http.rig import ANN, BOB, GOOD, HttpConnection, Web, encode
+from tests.http.rig import ANN, BOB, GOOD, TLS, HttpConnection, Web, encode
 from tests.support.turn_clock import TurnClock
 
 
@@ -150,6 +156,7 @@ class BoundsTests(ChannelCase):
         connection.send(encode("GET", "/wait") + encode("GET", "/x"))
         self.assertEqual((connection.read(), self.seen), (b"", []))
         self.waiting[0].callback(json_response("first"))
+        self.web.clock.advance(0)
         said = connection.read()
         self.assertEqual(said.count(b"HTTP/1.1 200"), 2)
         self.assertLess(said.index(b"first"), said.rindex(b"HTTP/1.1"))
@@ -184,7 +191,7 @@ class LargeAnswerTests(ChannelCase):
         parts = []
         while part := self.turn():
             parts.append(part)
-        self.assertEqual(len(parts), len(LARGE) // OCTETS_IN_TURN + 1)
+        self.assertEqual(len(parts), len(LARGE) // OCTETS_IN_TURN + 2)  # and that of the next
         self.assertLess(max(parts), OCTETS_IN_TURN + 1024)
         answer = self.connection.answer()
         self.assertEqual(answer.body[: len(LARGE)], LARGE)
@@ -231,6 +238,149 @@ class LargeAnswerTests(ChannelCase):
         """A HEAD has the length, and no octet of it."""
         answer = self.web.ask("HEAD", "/large")
         self.assertEqual((answer.body, int(answer.headers["Content-Length"])), (b"", len(LARGE)))
+
+
+class ShareTests(ChannelCase):
+    """What one client can make us do, or keep."""
+
+    terms = SiteTerms(requests_per_second=20)
+
+    def answers(self, connection: HttpConnection) -> list[int]:
+        """Return the statuses that have come since."""
+        said = connection.read()
+        return [int(each[:3]) for each in said.split(b"HTTP/1.1 ")[1:]]
+
+    def test_one_request_in_a_turn(self) -> None:
+        """However many come in one read."""
+        connection = self.web.connect()
+        connection.send(encode("GET", "/x") * 6)
+        self.assertEqual(self.answers(connection), [200])
+        for _ in range(5):
+            self.clock.turn()
+            self.assertEqual(self.answers(connection), [200])
+        connection.send(encode("GET", "/x"))
+        self.assertEqual(self.answers(connection), [200])
+
+    def test_rest_after_a_refusal(self) -> None:
+        """Who asks too often is refused once a second, not as often as he asks."""
+        connection = self.web.connect()
+        connection.send(encode("GET", "/x") * 200)
+        self.web.clock.advance(0)
+        self.assertEqual(self.answers(connection), [200] * 20 + [429])
+        self.web.clock.advance(REST_SECONDS / 2)
+        self.assertEqual(self.answers(connection), [])
+        self.web.clock.advance(REST_SECONDS / 2)
+        self.assertEqual(self.answers(connection), [200] * 20 + [429])
+        connection.lose()
+        self.assertEqual(self.web.clock.getDelayedCalls(), [])
+
+    def test_unread_answers(self) -> None:
+        """The next request waits until the answer before is read."""
+        connection = self.web.connect()
+        connection.channel.pauseProducing()  # type: ignore[no-untyped-call]
+        connection.send(encode("GET", "/x"))
+        self.web.clock.advance(30)
+        self.assertEqual((self.answers(connection), self.seen), ([], []))
+        connection.channel.resumeProducing()
+        self.web.clock.advance(0)
+        self.assertEqual(self.answers(connection), [200])
+        self.web.clock.advance(30)
+        self.assertFalse(connection.transport.disconnecting)
+
+    def test_a_client_that_never_reads(self) -> None:
+        """Its connection ends, with what waits on it."""
+        connection = self.web.connect()
+        connection.channel.pauseProducing()  # type: ignore[no-untyped-call]
+        connection.send(encode("GET", "/x") * 2)
+        self.web.clock.advance(self.web.limits.idle_seconds)
+        self.assertTrue(connection.transport.is_aborted)
+        connection.lose()
+        self.assertEqual((self.seen, self.web.clock.getDelayedCalls()), ([], []))
+
+    def test_tiny_chunks(self) -> None:
+        """A body of more than a few in chunks of an octet each is refused."""
+        head = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        head += b"Transfer-Encoding: chunked\r\n\r\n"
+        connection = self.web.connect()
+        connection.send(head + b"1\r\na\r\n" * CHUNKS_AT_ONCE + b"0\r\n\r\n")
+        self.assertEqual(connection.answer().json(), CHUNKS_AT_ONCE)
+        connection.send(head + b"1\r\na\r\n" * (CHUNKS_AT_ONCE + 1) + b"0\r\n\r\n")
+        self.assertEqual(connection.answer().status, 400)
+        self.assertEqual(len(self.seen), 1)
+
+    def test_continued_headers(self) -> None:
+        """Line folding is refused (RFC 9112 §5.2)."""
+        connection = self.web.connect()
+        connection.send(b"GET /x HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n")
+        self.assertEqual(connection.answer().status, 400)
+
+    def test_lists_in_headers(self) -> None:
+        """Of paths, Accept, cookies and entity tags only a part is looked at."""
+        ask = self.web.ask
+        self.assertEqual(ask("GET", "/x" + "/" * MOST_SEGMENTS).status, 400)
+        self.assertEqual(ask("GET", "/" + "%2F" * MOST_SEGMENTS).status, 404)
+        many = "a/b," * (LONGEST_ACCEPT // 4)
+        headers = {**ANN, "Accept": many + "application/json"}
+        self.assertEqual(ask("GET", "/api/v1/session", headers).status, 406)
+        name = "amqproute-session"
+        session, _ = self.web.sessions.begin(Principal("user", "ann"))
+        cookies = "a=b; " * (MOST_COOKIES - 1)
+        for more, status in (("", 200), ("a=b; ", 401)):
+            headers = {"Cookie": f"{cookies}{more}{name}={session}"}
+            self.assertEqual(ask("GET", "/api/v1/session", headers).status, status)
+        tag = ask("GET", "/x").headers["ETag"]
+        for others, status in ((MOST_TAGS - 1, 304), (MOST_TAGS, 200)):
+            headers = {"If-None-Match": '"a",' * others + tag}
+            self.assertEqual(ask("GET", "/x", headers).status, status)
+
+    def test_a_log_in_that_nobody_waits_for(self) -> None:
+        """It is given up at once, with the body of its request."""
+        waiting: list[Deferred[bool]] = []
+        gone: list[object] = []
+
+        def principal(*_: object) -> Deferred[bool]:
+            waiting.append(Deferred(gone.append))
+            return waiting[-1]
+
+        self.patch(self.web.passwords, "principal", principal)
+        connection = self.web.connect()
+        connection.send(encode("POST", "/api/v1/session", ANN, {"user": "a", "password": "b"}))
+        self.assertEqual((len(waiting), gone), (1, []))
+        connection.lose()
+        self.assertEqual(gone, waiting)
+        self.assertEqual(self.flushLoggedErrors(), [])
+        self.assertEqual(self.web.clock.getDelayedCalls(), [])
+
+    def test_memory_of_all_connections(self) -> None:
+        """Beyond the bound the address with the most loses its oldest connection."""
+        held = self.web.held = ClientMemory(10_000)
+        body = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 4000\r\n\r\n" + b"a" * 3999
+        other = self.web.connect(TLS)
+        other.send(body)
+        mine = [self.web.connect() for _ in range(3)]
+        for each in mine[:2]:
+            each.send(body[:-2000])
+        self.assertFalse(any(each.transport.is_aborted for each in mine))
+        mine[2].send(body)
+        self.assertEqual([each.transport.is_aborted for each in mine], [True, False, False])
+        self.assertFalse(other.transport.is_aborted)
+        self.assertEqual((held.total, held.dropped), (3999 + 1999 + 3999, 1))
+        for each in (*mine, other):
+            each.lose()
+        self.assertEqual(held.total, 0)
+
+    def test_memory_of_unread_answers(self) -> None:
+        """An answer counts until it is read."""
+        held = self.web.held = ClientMemory()
+        connection = self.web.connect()
+        connection.send(encode("GET", "/wait"))
+        connection.channel.pauseProducing()  # type: ignore[no-untyped-call]
+        self.waiting[0].callback(json_response("a" * 97))
+        self.assertEqual(held.total, 100)
+        connection.channel.resumeProducing()
+        self.assertEqual(held.total, 0)
+        connection.send(encode("GET", "/x"))
+        self.assertEqual(held.total, 0)
 
 
 class DeadlineTests(ChannelCase):

@@ -59,6 +59,7 @@ PLANTED: Final = {
     "AmqproutePeerRejects": {"peer": "beta.example", "kind": "no node"},
     "AmqproutePeerWithoutCredit": {"peer": "delta.example"},
     "AmqproutePeerWithoutDns": {"peer": "servfail.example"},
+    "AmqprouteSpansLost": {"result": "failed"},
 }
 """Alerts, and labels of theirs."""
 CLOSED: Final = {"AmqproutePublishersStopped": {"reason": "disk"}, "AmqprouteSpace": {}}
@@ -256,6 +257,7 @@ class PrometheusTests(MonitoredCase):
             nodes=[{"name": "lonely"}, {"name": "dead"}],
             peers=peers,
             relay={"first-retry": 1, "last-retry": 2, "dead-letter": "dead", "dead-after": 1},
+            tracing={"enabled": True, "endpoint": f"http://127.0.0.1:{free_ports(1)[0]}/"},
         )
         prometheus = Prometheus(self.http, RULES)
         self.addCleanup(prometheus.stop)

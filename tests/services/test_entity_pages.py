@@ -9,6 +9,7 @@ from typing import overload
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.address import host_label, host_of
@@ -71,11 +72,15 @@ class PageCase(SynchronousTestCase):
         self.made.append(name)
         return {"name": name, "length": len(name)}
 
+    def pause(self) -> Deferred[None]:
+        """Wait for the next turn."""
+        return deferLater(self.clock, 0)
+
     def page(self, **asked: object) -> EntityPage:
         """Return a page."""
         found: list[EntityPage] = []
         query = EntityQuery(**asked)  # type: ignore[arg-type] # as the tests give it
-        making = Deferred.fromCoroutine(make_named_page(self.clock, self.entities, dict, query))
+        making = Deferred.fromCoroutine(make_named_page(self.pause, self.entities, dict, query))
         making.addCallback(found.append)
         while not found and self.clock.turn():
             self.turns += 1
@@ -120,7 +125,7 @@ class ContentTests(PageCase):
             page = self.page(name=pattern, host=host, limit=limit, cursor=cursor)
             older = Deferred.fromCoroutine(
                 make_page(
-                    self.clock,
+                    self.pause,
                     [each for each in index if host in (None, host_there(each[0]))],
                     list,
                     dict,
@@ -144,7 +149,7 @@ class ContentTests(PageCase):
         """An entity that goes while a page is made is left out; the next page goes on behind it."""
         self.fill([f"{number:03}" for number in range(SLICE_ROWS * 3)])
         making = Deferred.fromCoroutine(
-            make_named_page(self.clock, self.entities, dict, EntityQuery(limit=SLICE_ROWS * 2))
+            make_named_page(self.pause, self.entities, dict, EntityQuery(limit=SLICE_ROWS * 2))
         )
         self.names.names.remove("050")
         self.names.names.insert(0, "000a")

@@ -7,6 +7,7 @@ import itertools
 import json
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
@@ -22,14 +23,24 @@ from amqproute.errors import AmqpError, PreconditionFailed
 from amqproute.filters.registry import NO_FILTERS
 from amqproute.interfaces import ITarget
 from amqproute.journal.event import ArrivalEvent, JournalEvent, MessageRun
+from amqproute.log_rate_limit import EVERY_SECONDS
 from amqproute.message import Message
 from amqproute.services import management_node
-from amqproute.services.management_node import EntityType, ManagementReply, ManagementService
+from amqproute.services.entity_pages import SLICE_ROWS, EntityQuery
+from amqproute.services.management_node import (
+    MOST_REFUSED,
+    EntityType,
+    ManagementReply,
+    ManagementRequest,
+    ManagementService,
+)
 from amqproute.services.management_rows import ManagementRows
 from amqproute.store.memory import MemoryStore
+from amqproute.turn_scheduler import STEPS_IN_TURN, TurnScheduler
 from amqproute.values import Origin, Principal
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Int, ULong
+from tests.support.turn_clock import TurnClock
 
 ANN = Principal("user", "ann")
 
@@ -169,6 +180,67 @@ class ManagementTests(SynchronousTestCase):
         self.assertEqual(short["attributes"], {"a": "b"})
         self.assertEqual(long["answer"], short["answer"])
         self.assertIn("attributes", long["beginning"])
+
+    def test_refusals_in_the_journal(self) -> None:
+        """Who may not manage has a few records, and then one for many; each party has its own."""
+        journal = Notes()
+        self.broker.journal = journal
+
+        def ask(name: str, count: int) -> None:
+            asked = ManagementRequest("PURGE", {"name": "orders"}, {}, Principal("peer", name))
+            for _ in range(count):
+                reply = self.successResultOf(self.service.perform(asked))
+                self.assertEqual(reply.status, 403)
+
+        ask("b.test", 100)
+        self.assertEqual(len(journal.noted), MOST_REFUSED)
+        ask("c.test", 1)
+        self.assertEqual(len(journal.noted), MOST_REFUSED + 1)
+        self.clock.advance(EVERY_SECONDS)
+        ask("b.test", 1)
+        detail = json.loads(json.loads(journal.runs()[-1].shared)["detail"])
+        self.assertIn(f"({100 - MOST_REFUSED} more like it", detail["answer"])
+
+    def test_lists_share_turns(self) -> None:
+        """However many are made: each turn has a few slices, and a principal has a few lists."""
+        clock = TurnClock()
+        turns = self.service.turns = TurnScheduler(clock)
+        limits = QueueLimits()
+        self.broker.declare([NodeDeclaration(f"n{n:04}", limits) for n in range(400)], {})
+        self.patch(self.service, "_allows", lambda *_: True)
+        self.patch(management_node, "MOST_LISTS", 20)
+        self.patch(management_node, "MOST_LISTS_OF_ONE", 15)
+        query = EntityQuery(wanted={"kind": "none"})
+
+        def ask(who: str) -> Deferred[ManagementReply]:
+            principal = Principal("user", who)
+            return Deferred.fromCoroutine(self.service.list_entities("queue", query, principal))
+
+        lists = [ask("eve") for _ in range(15)]
+        self.assertEqual(self.successResultOf(ask("eve")).status, 507)
+        others = [ask(f"user-{n}") for n in range(5)]
+        self.assertEqual(self.successResultOf(ask("ann")).status, 507)
+        made = 0
+        make = ManagementRows._queue_row
+
+        def counting(overview: ManagementRows, queue: Any, *kinds: str) -> Any:
+            nonlocal made
+            made += 1
+            return make(overview, queue, *kinds)
+
+        self.patch(ManagementRows, "_queue_row", counting)
+        before = most = 0
+        while clock.turn():
+            most, before = max(most, made - before), made
+        self.assertLessEqual(most, STEPS_IN_TURN * SLICE_ROWS)
+        for each in (*lists, *others):
+            self.assertEqual(self.successResultOf(each).status, 200)
+        self.assertEqual(turns.waiting, 0)
+        again = ask("eve")
+        self.assertNoResult(again)
+        while clock.turn():
+            pass
+        self.assertEqual(self.successResultOf(again).status, 200)
 
     def test_is_a_target(self) -> None:
         """It can stand wherever a queue can."""

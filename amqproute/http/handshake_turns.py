@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS of HTTP connections, whose handshakes wait for their turn.
+
+A handshake takes a signature, and strangers can ask for as many as they like. The steps of all
+handshakes of the daemon share a part of each turn of the reactor (`amqproute.turn_scheduler`), and
+an address waits behind itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.interfaces import (
+    IOpenSSLServerConnectionCreator,
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+)
+from twisted.protocols.tls import BufferingTLSTransport, TLSMemoryBIOFactory
+
+from amqproute.log_rate_limit import source_of
+from amqproute.turn_scheduler import TurnScheduler
+
+__all__ = ["TurnedTlsFactory"]
+
+
+class _HandshakeInTurn(BufferingTLSTransport):
+    """One connection."""
+
+    factory: TurnedTlsFactory
+    _unshaken: list[bytes]
+
+    def __init__(
+        self, factory: TLSMemoryBIOFactory, wrapped: IProtocol, connect: bool = True
+    ) -> None:
+        super().__init__(factory, wrapped, connect)
+        self._unshaken = []
+
+    def dataReceived(self, data: bytes) -> None:
+        """Decrypt, or let the octets of the handshake wait."""
+        if self._handshakeDone:
+            super().dataReceived(data)  # type: ignore[no-untyped-call] # Twisted's
+            return
+        self._unshaken.append(data)
+        if len(self._unshaken) == 1:
+            below: Any = self.transport  # Any: Twisted's, of several kinds
+            below.pauseProducing()
+            source = source_of(getattr(below.getPeer(), "host", None) or "")
+            self.factory.turns.ask("tls", source, self._shake)
+
+    def _shake(self) -> None:
+        data, self._unshaken = b"".join(self._unshaken), []
+        if self._lostTLSConnection or self._aborted:
+            return
+        below: Any = self.transport  # Any: as above
+        below.resumeProducing()
+        super().dataReceived(data)  # type: ignore[no-untyped-call] # Twisted's
+
+
+class TurnedTlsFactory(TLSMemoryBIOFactory):
+    """Makes such connections.
+
+    Args:
+        creator: of `amqproute.net.tls`.
+        wrapped: makes the protocols above.
+        clock: the reactor.
+        turns: the steps of the daemon.
+    """
+
+    protocol = _HandshakeInTurn
+
+    def __init__(
+        self,
+        creator: IOpenSSLServerConnectionCreator,
+        wrapped: IProtocolFactory,
+        clock: IReactorTime,
+        turns: TurnScheduler,
+    ) -> None:
+        super().__init__(creator, False, wrapped, clock)
+        self.turns = turns
