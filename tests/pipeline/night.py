@@ -4,15 +4,17 @@
 ``python -m tests.pipeline.night`` is the driver of such a night. It does in its process what
 ``amqproute pipeline`` does, and kills workers at the places that it was told:
 
-* ``messages``: while a job of this phase runs. A worker is stopped as soon as its executor has
-  written something that others have to fetch, and killed when the job waits for it.
+* ``messages``: while a job of this phase runs. Its tasks wait at a gate
+  (`tests.pipeline.task_gate`); when one waits that has to fetch what the executor of a worker has
+  written in this phase, this worker is killed, and the task goes on.
 * ``messages, kept``: when rows that are used several times have been computed in this phase
   (`amqproute.pipeline.reuse`), and stand on the executors.
 * ``publication``: between the last row and the list that makes the tables visible.
 * ``driver``: there too, and it is this process that is killed.
 
 Whoever started it hears of each kill, a line of JSON each, and answers with a worker in place of
-the one that is gone.
+the one that is gone. The line says how much was lost with the worker: there is no kill that nobody
+misses.
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tests.pipeline.cluster import EXECUTOR_MEMORY, Worker, executors
 from tests.pipeline.support import MISSING, PLANNED_FULLY, SETTINGS
+from tests.pipeline.task_gate import TaskGate, gate_settings
 from tests.support.patience import PATIENCE, until
 
 if not MISSING:
@@ -62,15 +66,16 @@ IS_LONG = os.environ.get("AMQPROUTE_CLUSTER") == "long"
 _INPUT, _OUTPUT = sys.stdin, sys.stdout
 """Those of the process; a command has others."""
 
-_LOOKS = 100
-"""So often a job is looked at that may do without a worker before that counts as waiting."""
+_WRITTEN = "shuffle_*.data"
+"""Files of what tasks of one stage have written for those of another, ``shuffle_7_31_0.data``:
+shuffle 7, task 31."""
 
 
 class Night:
     """The workers that there are, and where one of them is killed."""
 
     def __init__(
-        self, spark: SparkSession, workers: Sequence[Worker], wanted: Sequence[str]
+        self, spark: SparkSession, workers: Sequence[Worker], wanted: Sequence[str], gate: TaskGate
     ) -> None:
         """Know them.
 
@@ -78,10 +83,12 @@ class Night:
             spark: the session on the cluster.
             workers: all that there are.
             wanted: places, each once.
+            gate: where tasks of the session wait when it is closed.
         """
         self._context: Any = spark.sparkContext
         self._workers = list(workers)
         self._wanted = list(wanted)
+        self._gate = gate
         self._phase = ""
         self._killing = threading.Lock()
 
@@ -93,39 +100,44 @@ class Night:
             if name not in self._wanted:
                 yield
                 return
-            self._wanted.remove(name)
             self._wait_for_executors()
+            known = {file for worker in self._workers for file in worker.blocks(_WRITTEN)}
             is_over = threading.Event()
-            killed: list[Worker] = []
-            watched = (name, self._workers[0], is_over, killed)
-            thread = threading.Thread(target=self._kill_within, args=watched)
-            thread.start()
-            try:
-                yield
-            finally:
-                is_over.set()
-                thread.join()
-            if not killed:
-                raise AssertionError(f"no job of {name} has waited for a worker")
+            with ThreadPoolExecutor(1) as thread, self._gate.closed():
+                killing = thread.submit(self._kill_within, name, known, is_over)
+                try:
+                    yield
+                finally:
+                    is_over.set()
+                    killing.result()
+            if name in self._wanted:
+                raise AssertionError(f"no task of {name} had to fetch what a worker had written")
         finally:
             self._phase = before
 
     def kept(self) -> None:
         """Rows have been computed in this phase."""
-        self.kill_now(f"{self._phase}{KEPT}", "rdd_*")
+        self.kill_now(f"{self._phase}{KEPT}", self._kept_rows)
 
-    def kill_now(self, place: str, blocks: str) -> None:
-        """Kill a worker here, if that is wanted, and continue when the driver knows of it."""
+    def kill_now(self, place: str, found: Callable[[Worker], int]) -> None:
+        """Kill a worker here, if that is wanted, and continue when the driver knows of it.
+
+        Args:
+            place: the place.
+            found: returns how much a worker has of what is to be lost. The one that has most of it
+                is killed.
+        """
         if place not in self._wanted:
             return
-        self._wanted.remove(place)
         with self._killing:
             self._wait_for_executors()
-            worker = self._workers[-1]  # the first may be about to be killed
-            lost = len(worker.blocks(blocks))
+            what = f"a worker with something to lose in {place}"
+            until(lambda: any(found(worker) for worker in self._workers), what)
+            worker = max(self._workers, key=found)
+            lost = found(worker)
+            gone = set(executors(worker.pid).values())
             worker.kill()
-            number = len(self._workers)
-            until(lambda: len(self._tasks()) < number, f"the loss of an executor in {place}")
+            until(lambda: gone.isdisjoint(self._executors()), f"the loss of a worker in {place}")
             self._replace(place, worker, lost)
 
     def kill_driver(self) -> None:
@@ -137,48 +149,93 @@ class Night:
         """All that was wanted has happened."""
         assert not self._wanted, f"not reached: {self._wanted}"
 
-    def _kill_within(
-        self, place: str, worker: Worker, is_over: threading.Event, killed: list[Worker]
-    ) -> None:
-        known = worker.blocks("shuffle_*.data")
-        [(pid, number)] = executors(worker.pid).items()
-        while not is_over.wait(0.005):
-            if not (fresh := worker.blocks("shuffle_*.data") - known):
-                continue
-            os.kill(pid, signal.SIGSTOP)
-            if self._waits(number, is_over):
-                with self._killing:
-                    worker.kill()
-                    killed.append(worker)
-                    self._replace(place, worker, len(fresh))
-                return
-            os.kill(pid, signal.SIGCONT)
-            known |= fresh
+    def _kill_within(self, place: str, known: set[str], is_over: threading.Event) -> None:
+        """Let tasks begin, up to one that needs what a worker has written, and kill this worker.
 
-    def _waits(self, number: str, is_over: threading.Event) -> bool:
-        """Tell whether a job cannot continue without an executor that has been stopped."""
-        tracker = self._context._jsc.sc().statusTracker()
-        for _ in range(_LOOKS):
-            if is_over.wait(0.01) or not len(tracker.getActiveJobIds()):
-                return False
-            if self._tasks().get(number):
-                return True
-        return True
+        Args:
+            place: the phase.
+            known: files of before.
+            is_over: is set at the end of the phase.
+        """
+        try:
+            while not is_over.wait(0.005):
+                for task in self._gate.held():
+                    if (fetched := self._fetched(task.stage)) is None:
+                        continue
+                    with self._killing:
+                        if lost := self._writer(fetched, known, task.executor):
+                            worker, files = lost
+                            worker.kill()
+                            self._gate.open()
+                            self._replace(place, worker, files)
+                            return
+                    task.release()
+        finally:
+            self._gate.open()
 
-    def _tasks(self) -> dict[str, int]:
-        """Return the executors that the driver knows, and how many tasks each of them has."""
+    def _fetched(self, stage: int) -> set[str] | None:
+        """Return the numbers of the shuffles that tasks of a stage fetch; None if the driver is
+        changing its list of stages."""
+        found = self._context._jsc.sc().dagScheduler().stageIdToStage().get(stage)
+        if found.isEmpty():
+            return None
+        parents = found.get().parents().iterator()
+        numbers = set()
+        while parents.hasNext():
+            numbers.add(str(parents.next().shuffleDep().shuffleId()))
+        return numbers
+
+    def _writer(
+        self, shuffles: set[str], known: set[str], reader: str
+    ) -> tuple[Worker, int] | None:
+        """Return a worker with files of some shuffles, and how many.
+
+        Args:
+            shuffles: their numbers.
+            known: files that do not count.
+            reader: an executor. Another one is rather taken than this.
+        """
+        found = []
+        for worker in self._workers:
+            written = worker.blocks(_WRITTEN) - known
+            if files := sum(name.split("_")[1] in shuffles for name in written):
+                found.append((reader not in executors(worker.pid).values(), files, worker))
+        if not found:
+            return None
+        _, files, worker = max(found, key=lambda each: each[:2])
+        return worker, files
+
+    def _kept_rows(self, worker: Worker) -> int:
+        """Return how many partitions of rows that are used several times a worker keeps, as far as
+        the driver has counted them."""
+        numbers = executors(worker.pid).values()
+        known = self._context._jsc.sc().statusStore().executorList(True).iterator()
+        kept = 0
+        while known.hasNext():
+            executor = known.next()
+            kept += executor.rddBlocks() * (executor.id() in numbers)
+        return kept
+
+    def _executors(self) -> set[str]:
+        """Return the executors that the driver knows."""
         running = self._context._jsc.sc().taskScheduler().runningTasksByExecutors().iterator()
-        found = {}
+        found = set()
         while running.hasNext():
-            each = running.next()
-            found[each._1()] = each._2()
+            found.add(running.next()._1())
         return found
 
     def _wait_for_executors(self) -> None:
-        number = len(self._workers)
-        until(lambda: len(self._tasks()) == number, f"{number} executors", 3 * PATIENCE)
+        """Wait until the driver knows an executor of each worker, and none that is gone."""
+
+        def are_there() -> bool:
+            running = [executors(worker.pid) for worker in self._workers]
+            numbers = {number for each in running for number in each.values()}
+            return all(running) and self._executors() == numbers
+
+        until(are_there, f"executors of {len(self._workers)} workers", 3 * PATIENCE)
 
     def _replace(self, place: str, worker: Worker, lost: int) -> None:
+        self._wanted.remove(place)
         self._workers.remove(worker)
         print(json.dumps({"killed": place, "lost": lost}), file=_OUTPUT, flush=True)
         said = json.loads(_INPUT.readline())
@@ -232,7 +289,7 @@ def hook(night: Night) -> None:
     def published(self: Warehouse, base: Any, added: Any, *more: Any, **named: Any) -> Any:
         parts = list(added)
         if any(part.table == "messages" for part in parts):
-            night.kill_now(PUBLICATION, "shuffle_*.data")
+            night.kill_now(PUBLICATION, lambda worker: len(worker.blocks(_WRITTEN)))
             night.kill_driver()
         return publish(self, base, parts, *more, **named)
 
@@ -244,10 +301,12 @@ def hook(night: Night) -> None:
     Warehouse.stage, Warehouse.publish, Reuse.computed = staged, published, kept  # type: ignore
 
 
-def settings(local: str) -> Mapping[str, str]:
-    """Return what Spark is told: as for other tests, and where executors find the driver."""
+def settings(local: str, gate: Path) -> Mapping[str, str]:
+    """Return what Spark is told: as for other tests, and where executors find the driver and its
+    gate."""
     return {
         **SETTINGS,
+        **gate_settings(gate),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": local,
@@ -274,11 +333,12 @@ def main() -> None:
     """Do the commands that were given, one after the other; say how each of them ended."""
     java._START = 3 * PATIENCE  # on a machine with much else to do
     told = json.loads(sys.argv[1])
+    gate = Path(told["gate"])
     spark = session("night", master=told["master"], memory="1g", progress=False,
-                    settings=settings(told["local"]))  # fmt: skip
+                    settings=settings(told["local"], gate))  # fmt: skip
     spark.sparkContext.setLogLevel(told.get("log", "FATAL"))
     workers = [Worker(pid, Path(place)) for pid, place in told["workers"]]
-    night = Night(spark, workers, told["kill"])
+    night = Night(spark, workers, told["kill"], TaskGate(gate))
     hook(night)
     ingest.clock_us = functools.partial(int, told["now_us"])
     for command in told["commands"]:

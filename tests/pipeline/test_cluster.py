@@ -2,9 +2,9 @@
 """A standalone cluster that loses workers makes the same tables as one machine.
 
 ``make test-cluster`` kills a worker at every place that `tests.pipeline.night` knows.
-``make test-cluster CLUSTER=short`` does so at two of them, with fewer records. The ordinary suite
-has ``ingest`` lose a worker that keeps rows which are used again: if Spark has forgotten how to
-compute them, it ends there.
+``make test-cluster CLUSTER=short`` does so at two of them, with fewer records. The short campaigns
+have ``ingest`` lose a worker in the middle of a job, and one that keeps rows which are used again:
+if Spark has forgotten how to compute them, it ends there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.pipeline.journals import linked
 from tests.pipeline.support import END_OF_TESTS_US, MISSING, ROOT, SparkCase
@@ -27,18 +27,22 @@ from tests.pipeline.test_arrivals import BRONZE, as_text, differences
 from tests.pipeline.test_commands import invoked
 from tests.support.patience import PATIENCE, until
 
-if not MISSING:
+if TYPE_CHECKING or not MISSING:
+    from pyspark.sql import SparkSession
+
     from amqproute.pipeline.table_schema import TABLES
     from amqproute.pipeline.warehouse import Warehouse
     from amqproute.tools.synthetic import FaultPlan, FaultRates, TrafficPlan, generate
     from tests.pipeline.cluster import Cluster, executors
     from tests.pipeline.night import DRIVER, KEPT, PLACES
+    from tests.pipeline.task_gate import write_gate
 
 WANTED = os.environ.get("AMQPROUTE_CLUSTER")
 IS_LONG = WANTED == "long"
 TRANSFERS = 6_000 if IS_LONG else 300 if WANTED else 60
 """Messages; one makes four records or more."""
 HOURS = 24 if IS_LONG else 4 if WANTED else 1
+GATE = "gate.jar"
 PAIR = ("alpha.example", "beta.example")
 
 
@@ -74,13 +78,15 @@ class ClusterTests(SparkCase):
         the same words as on one machine."""
         here, there = self.folder / "here", self.folder / "there"
         places = PLACES if IS_LONG else (f"conservation{KEPT}", "messages")
-        places = places if WANTED else (f"ingest{KEPT}",)
-        with night(self.folder, self.commands(there), places) as driver:
+        places = places if WANTED else ("ingest", f"ingest{KEPT}")
+        with night(self.spark, self.folder, self.commands(there), places) as driver:
             expected = [invoked(*command) for command in self.commands(here)]
             codes = {result.exit_code for result in expected}
             self.assertEqual(codes, {int(bool(WANTED))}, expected)
             self.assertEqual(driver.code(), 0, driver.words())
-        self.assertEqual({each["killed"] for each in driver.killed}, set(places))
+        self.assertEqual(sorted(each["killed"] for each in driver.killed), sorted(places))
+        for each in driver.killed:
+            self.assertGreater(each["lost"], 0, each)
         for result, said in zip(expected, driver.found, strict=True):
             self.assertEqual(said["code"], result.exit_code, said)
             self.assertEqual(said["output"].replace(str(there), str(here)), result.stdout)
@@ -96,7 +102,7 @@ class ClusterTests(SparkCase):
         if not IS_LONG:
             self.skipTest("make test-cluster")
         here, there = self.folder / "here", self.folder / "there"
-        with night(self.folder, self.commands(there), [DRIVER]) as driver:
+        with night(self.spark, self.folder, self.commands(there), [DRIVER]) as driver:
             self.assertEqual(driver.code(), -signal.SIGKILL, driver.words())
             for worker in driver.cluster.workers:
                 until(lambda pid=worker.pid: not executors(pid), "the end of an executor")
@@ -157,7 +163,8 @@ class Driver:
 
         Args:
             cluster: that it works on.
-            folder: for what it writes besides.
+            folder: for what it writes besides. It has the JAR of the gate
+                (`tests.pipeline.task_gate`).
             commands: of ``amqproute pipeline``.
             kill: places, see `tests.pipeline.night`.
         """
@@ -171,12 +178,18 @@ class Driver:
             "commands": commands,
             "kill": list(kill),
             "local": str(folder / "local"),
+            "gate": str(folder / "gate"),
             "now_us": END_OF_TESTS_US,
         }
+        (folder / "gate").mkdir()
+        environment = {
+            **os.environ, "PYSPARK_SUBMIT_ARGS": f"--jars '{folder / GATE}' pyspark-shell"
+        }  # fmt: skip
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.pipeline.night", json.dumps(told)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT,
+                env=environment,
             )  # fmt: skip
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
@@ -212,8 +225,11 @@ class Driver:
 
 
 @contextlib.contextmanager
-def night(folder: Path, commands: Sequence[Sequence[str]], kill: Sequence[str]) -> Iterator[Driver]:
+def night(
+    spark: SparkSession, folder: Path, commands: Sequence[Sequence[str]], kill: Sequence[str]
+) -> Iterator[Driver]:
     """Let a driver do commands on a cluster, while something else is done here."""
+    write_gate(spark, folder / GATE)
     place = folder / "cluster"
     place.mkdir()
     with Cluster(place) as cluster:
