@@ -36,8 +36,8 @@ class Left(NamedTuple):
 def left_by(action: Callable[[], object], times: int, *, warm_up: int = 20) -> Left:
     """Count the objects that an action leaves behind.
 
-    What is there before, a million objects where other tests have run, is frozen meanwhile: it is
-    counted, but neither listed nor searched for cycles, which would take longer than the actions.
+    What is there before, a million objects where other tests have run, is frozen, and stays so: it
+    is counted, but neither listed nor searched for cycles, which would take longer than actions.
 
     Args:
         action: the action.
@@ -50,6 +50,7 @@ def left_by(action: Callable[[], object], times: int, *, warm_up: int = 20) -> L
     # Logged events stay in memory with trial's worker processes.
     observers, globalLogPublisher._observers = globalLogPublisher._observers, []
     gc.disable()
+    gc.collect()  # of those that are not frozen yet
     gc.freeze()
     try:
         before = gc.get_freeze_count()
@@ -65,7 +66,6 @@ def left_by(action: Callable[[], object], times: int, *, warm_up: int = 20) -> L
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
-        gc.unfreeze()
         globalLogPublisher._observers = observers
         if was_enabled:
             gc.enable()
