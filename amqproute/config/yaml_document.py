@@ -46,11 +46,15 @@ __all__ = [
 ]
 
 _DEEPEST: Final = 20
+# Of brackets within brackets. The scanner looks at each that is open for every token.
+_DEEPEST_BRACKETS: Final = 5 * _DEEPEST
 
 _COLLECTIONS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
-# Anchors let a short text expand to a tree of any size.
+# Anchors let a short text expand to a tree of any size. What a text may expand to grows with it.
 _MOST_LINES: Final = 500_000
+_MOST_LINES_OF_SHORT: Final = 10_000
+_MOST_LINES_FOR_EACH_CHARACTER: Final = 10
 
 
 @dataclass(slots=True)
@@ -65,6 +69,7 @@ class ParsedDocument:
         secrets: the values of these variables, with what to show instead.
         unresolved: paths of values whose references have problems.
         environ: the environment that values may refer to.
+        most_lines: the bound of `lines`.
     """
 
     data: dict[str, object] = field(default_factory=dict)
@@ -74,12 +79,18 @@ class ParsedDocument:
     secrets: dict[str, str] = field(default_factory=dict)
     unresolved: set[Location] = field(default_factory=set)
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    most_lines: int = _MOST_LINES
 
 
 class _CoreLoader(yaml.SafeLoader):
     """Resolves plain scalars by the YAML 1.2 core schema."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+    def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:
+        if self.flow_level >= _DEEPEST_BRACKETS:
+            raise RecursionError
+        super().fetch_flow_collection_start(TokenClass)
 
 
 for _tag, _pattern, _first in (
@@ -102,7 +113,8 @@ def read(text: str, environ: Mapping[str, str] = MappingProxyType({})) -> Parsed
         text: YAML.
         environ: the environment that values may refer to.
     """
-    parsed = ParsedDocument(environ=environ)
+    bound = max(_MOST_LINES_OF_SHORT, _MOST_LINES_FOR_EACH_CHARACTER * len(text))
+    parsed = ParsedDocument(environ=environ, most_lines=min(bound, _MOST_LINES))
     try:
         root = _compose(text)
     except yaml.MarkedYAMLError as error:
@@ -176,7 +188,7 @@ def _mapping(node: yaml.MappingNode, at: Location, parsed: ParsedDocument) -> di
 
 def _value(node: yaml.Node, at: Location, parsed: ParsedDocument) -> Any:
     line = parsed.lines[at]
-    if len(parsed.lines) > _MOST_LINES:
+    if len(parsed.lines) > parsed.most_lines:
         if len(parsed.problems) < 1000:
             parsed.problems.append((line, at, "the file expands to too many values"))
         return None

@@ -102,9 +102,19 @@ class LoadsTests(SynchronousTestCase):
             f"{new}: &{new} [*{old}, *{old}, *{old}, *{old}]\n"
             for old, new in zip(string.ascii_lowercase, string.ascii_lowercase[1:15], strict=False)
         )
-        for text in ("[" * 5000, bomb):
+        for text in ("[" * 100_000, "a: " + "{a: " * 100_000, "- " * 5000, bomb):
             error = self.assertRaises(ConfigError, loads, text, "/c/f.yaml")
             self.assertIn("too", str(error))
+        self.assertLess(len(yaml_document.read(bomb).lines), 11_000)
+
+    def test_anchors(self) -> None:
+        """A text may have all values that it needs, and repeat a few."""
+        names = [f"node-with-a-name-{number}" for number in range(3000)]
+        text = "nodes:\n- &first {name: first, default-outcomes: &some [accepted, released]}\n"
+        text += "".join(f"- {{name: {name}, default-outcomes: *some}}\n" for name in names)
+        parsed = yaml_document.read(text)
+        self.assertEqual(parsed.problems, [])
+        self.assertGreater(len(parsed.lines), 15_000)
 
     def test_full(self) -> None:
         """A file with every kind of setting is read into these values."""
@@ -450,7 +460,8 @@ class ShippedTests(SynchronousTestCase):
 
     def test_complete(self) -> None:
         """With every setting in force, every key outside of lists and maps is in the file."""
-        parsed = yaml_document.read(uncomment(describe()))
+        text = describe()
+        parsed = yaml_document.read(uncomment(text))
         self.assertEqual(parsed.problems, [])
         inside = {"listen", "access", "nodes", "bindings", "virtual-hosts", "routes", "peers"}
         inside |= {"contracts", "policies"}
@@ -462,7 +473,7 @@ class ShippedTests(SynchronousTestCase):
                 self.assertIn(key, parsed.lines)
             else:
                 depth = "    " if key[:2] == ("policies", "definition") and key[2:] else "  "
-                self.assertIn(f"# {depth}{key[-1]}: ", describe())
+                self.assertIn(f"# {depth}{key[-1]}: ", text)
 
     def test_one_setting(self) -> None:
         """Taking one mark away, anywhere, gives a file that still loads."""
