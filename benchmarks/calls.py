@@ -45,13 +45,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 MESSAGES = 60
 WARM = 15
 QUIET_SECONDS = 0.05
 PATIENCE = 120.0
 REACTOR = os.path.join("twisted", "internet", "base.py")
+Call = tuple[str, str, str]
+"""File of the caller, file and function that are called."""
 BODY = b"\x00\x53\x70\xc0\x02\x01\x41\x00\x53\x75\xa0\x64" + b"x" * 100
 """A durable message: a header, and data of 100 octets."""
 
@@ -65,8 +67,8 @@ class Counting:
     def __init__(self, package: str) -> None:
         self._prefix = package + os.sep
         self._files: dict[str, str | None] = {}
-        self.reactor: Counter[tuple[str, str]] = Counter()
-        self.others: Counter[tuple[str, str]] = Counter()
+        self.reactor: Counter[Call] = Counter()
+        self.others: Counter[Call] = Counter()
 
     def _file(self, code: Any) -> str | None:
         name = code.co_filename
@@ -76,8 +78,8 @@ class Counting:
             own = name[len(self._prefix) :] if name.startswith(self._prefix) else None
             return self._files.setdefault(name, own)
 
-    def profiler(self, counter: Counter[tuple[str, str]]) -> Callable[[Any, str, Any], None]:
-        """Return a function for `sys.setprofile`: it counts (file of the caller, file called)."""
+    def profiler(self, counter: Counter[Call]) -> Callable[[Any, str, Any], None]:
+        """Return a function for `sys.setprofile`: it counts the calls of its thread."""
 
         def called(frame: Any, event: str, _: Any) -> None:
             if event != "call":
@@ -92,7 +94,7 @@ class Counting:
                     break  # above it is who has started the reactor
                 before = self._file(caller.f_code)
                 caller = caller.f_back
-            counter[before or "", file] += 1
+            counter[before or "", file, frame.f_code.co_qualname] += 1
 
         return called
 
@@ -105,7 +107,7 @@ class Counting:
                 asking, _ = door.accept()
                 with asking:
                     is_taken = asking.recv(1) == b"t"
-                    counts = [[[*pair, n] for pair, n in list(each.items())]
+                    counts = [[[*call, n] for call, n in list(each.items())]
                               for each in (self.reactor, self.others)]  # fmt: skip
                     if is_taken:
                         self.reactor.clear()
@@ -349,12 +351,12 @@ def figures(daemons: list[list[list[Any]]]) -> dict[str, int]:
     calls = hops = package_hops = elsewhere = 0
     files = set()
     for number, (reactor, others) in enumerate(daemons):
-        for before, file, times in reactor:
+        for before, file, _, times in reactor:
             calls += times
             files.add(file)
             hops += times * (bool(before) and before != file)
             package_hops += times * (bool(before) and _package(before) != _package(file))
-        elsewhere += sum(times for _, _, times in others)
+        elsewhere += sum(times for *_, times in others)
         assert number < 2
     return {
         "calls": calls,
@@ -369,27 +371,47 @@ def _package(file: str) -> str:
     return file.split(os.sep)[0]
 
 
-def measure(daemons: list[Daemon], step: Callable[[], None]) -> tuple[dict[str, int], float]:
-    """Take many messages the same way; return the smallest usual figures, and their share."""
+class Row(NamedTuple):
+    """A way of a message: its figures, and the calls of one message that has them."""
+
+    figures: dict[str, int]
+    share: float
+    functions: Counter[tuple[str, str]]
+
+
+def measure(daemons: list[Daemon], step: Callable[[], None]) -> Row:
+    """Take many messages the same way; find the smallest usual figures, and their share."""
     found: Counter[tuple[tuple[str, int], ...]] = Counter()
+    examples: dict[tuple[tuple[str, int], ...], Counter[tuple[str, str]]] = {}
     others: Counter[int] = Counter()
     for number in range(WARM + MESSAGES):
         settled(daemons)
         step()
-        *own, (name, elsewhere) = figures(settled(daemons)).items()
+        counts = settled(daemons)
+        *own, (name, elsewhere) = figures(counts).items()
         if number >= WARM:
             found[tuple(own)] += 1
+            examples[tuple(own)] = functions(counts)
             others[elsewhere] += 1
     often = [key for key, times in found.items() if times >= MESSAGES / 10] or list(found)
     best = min(often, key=lambda key: key[0][1])
     rest = min(count for count, times in others.items() if times >= MESSAGES / 20)
-    return {**dict(best), name: rest}, found[best] / MESSAGES
+    return Row({**dict(best), name: rest}, found[best] / MESSAGES, examples[best])
 
 
-def ways(alpha: Daemon, beta: Daemon) -> Iterator[tuple[str, dict[str, int], float]]:
+def functions(daemons: list[list[list[Any]]]) -> Counter[tuple[str, str]]:
+    """Sum up by function what the threads of the reactors have counted."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for reactor, _ in daemons:
+        for _, file, function, times in reactor:
+            sums[file, function] += times
+    return sums
+
+
+def ways(alpha: Daemon, beta: Daemon) -> Iterator[tuple[str, Row]]:
     """Measure each way."""
     publisher = Client(alpha.plain, "sender", "publish")
-    yield "publish", *measure([alpha], publisher.publish)
+    yield "publish", measure([alpha], publisher.publish)
     filler = Client(alpha.plain, "sender", "accept")
     for _ in range(WARM + MESSAGES):
         filler.publish()
@@ -399,7 +421,7 @@ def ways(alpha: Daemon, beta: Daemon) -> Iterator[tuple[str, dict[str, int], flo
         taker.credit(1)
         taker.accept()
 
-    yield "accept", *measure([alpha], take)
+    yield "accept", measure([alpha], take)
     for name, to in (("local", alpha), ("relayed", beta)):
         sender = Client(alpha.plain, "sender", name if to is alpha else f"{name}@{to.domain}")
         consumer = Client(to.plain, "receiver", name)
@@ -409,7 +431,7 @@ def ways(alpha: Daemon, beta: Daemon) -> Iterator[tuple[str, dict[str, int], flo
             sender.publish()
             consumer.accept()
 
-        yield name, *measure([alpha] if to is alpha else [alpha, beta], pass_on)
+        yield name, measure([alpha] if to is alpha else [alpha, beta], pass_on)
 
 
 def main() -> None:
@@ -418,6 +440,7 @@ def main() -> None:
     here = Path(__file__).resolve().parents[1]
     parser.add_argument("--root", type=Path, default=here, help="the checkout that is counted")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--functions", action="store_true", help="list the functions as well")
     parser.add_argument("--count", help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -448,13 +471,18 @@ def main() -> None:
             for daemon in (alpha, beta):
                 daemon.stop()
     if given.json:
-        print(json.dumps({name: {**found, "share": share} for name, found, share in rows}))
+        print(json.dumps({name: {**row.figures, "share": row.share} for name, row in rows}))
         return
-    names = list(rows[0][1])
+    names = list(rows[0][1].figures)
     print(f"| way | {' | '.join(names)} | messages with these figures |")
     print(f"|---|{'---:|' * (len(names) + 1)}")
-    for name, found, share in rows:
-        print(f"| {name} | {' | '.join(str(found[key]) for key in names)} | {share:.0%} |")
+    for name, row in rows:
+        numbers = " | ".join(str(row.figures[key]) for key in names)
+        print(f"| {name} | {numbers} | {row.share:.0%} |")
+    for name, row in rows if given.functions else ():
+        print(f"\n{name}:")
+        for (file, function), times in row.functions.most_common():
+            print(f"{times:5} {file} {function}")
 
 
 if __name__ == "__main__":
