@@ -18,7 +18,7 @@ from amqproute.translation.content_classes import as_basic
 from amqproute.translation.content_message import ContentRefused
 from amqproute.wire.amqp09.contents import Content
 from amqproute.wire.amqp09.field_tables import FieldValue
-from amqproute.wire.amqp09.methods import BasicPublish
+from amqproute.wire.amqp09.methods import BasicPublish, FilePublish, StreamPublish
 from amqproute.wire.amqp09.protocol_events import ContentPartReceived
 from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.shapes import AmqpMethod
@@ -60,7 +60,16 @@ class ClassMethods:
         Raises:
             AmqpError: it is refused.
         """
-        raise PreconditionFailed(f"{content.method.traits.name} is not a publish")
+        method = content.method
+        if not isinstance(method, FilePublish | StreamPublish):
+            raise PreconditionFailed(f"{method.traits.name} is not a publish")
+        return BasicPublish(
+            ticket=method.ticket,
+            exchange=method.exchange,
+            routing_key=method.routing_key,
+            mandatory=method.mandatory,
+            immediate=method.immediate,
+        )
 
     def headers_of(self, content: Content) -> Mapping[str, FieldValue] | None:
         """Return headers for what the method of a content says besides; None for nothing."""

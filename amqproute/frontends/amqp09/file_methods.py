@@ -42,7 +42,6 @@ from amqproute.interfaces import IStagedContent
 from amqproute.wire.amqp09.contents import Content
 from amqproute.wire.amqp09.frame_output import FrameTooLargeError
 from amqproute.wire.amqp09.methods import (
-    BasicPublish,
     FileAck,
     FileCancel,
     FileCancelOk,
@@ -421,18 +420,6 @@ class FileMethods(ClassMethods):
             raise ResourceLimitExceeded(f"{MOST_PUBLISHES} publishes wait for {file.identifier!r}")
         else:
             file.publishes.append(method)
-
-    def target_of(self, content: Content) -> BasicPublish:
-        """See `ClassMethods.target_of`."""
-        method = content.method
-        assert isinstance(method, FilePublish)
-        return BasicPublish(
-            ticket=method.ticket,
-            exchange=method.exchange,
-            routing_key=method.routing_key,
-            mandatory=method.mandatory,
-            immediate=method.immediate,
-        )
 
     def _put_all(self, file: _IncomingFile, publishes: deque[FilePublish]) -> Deferred[None]:
         """Publish a content that is complete, one time after the other."""

@@ -17,14 +17,11 @@ from amqproute.frontends.amqp09.class_publish import ClassPublish
 from amqproute.frontends.amqp09.stream_consumer import StreamConsumer
 from amqproute.frontends.amqp09.stream_window import StreamWindow
 from amqproute.frontends.amqp09.transaction_methods import TransactionMethods
-from amqproute.wire.amqp09.contents import Content
 from amqproute.wire.amqp09.methods import (
-    BasicPublish,
     StreamCancel,
     StreamCancelOk,
     StreamConsume,
     StreamConsumeOk,
-    StreamPublish,
     StreamQos,
     StreamQosOk,
 )
@@ -51,18 +48,6 @@ class StreamMethods(ClassMethods):
     def handlers(self) -> Mapping[type[AmqpMethod], Callable[..., None]]:
         """See `ClassMethods.handlers`."""
         return {StreamQos: self._qos, StreamConsume: self._consume, StreamCancel: self._cancel}
-
-    def target_of(self, content: Content) -> BasicPublish:
-        """See `ClassMethods.target_of`."""
-        method = content.method
-        assert isinstance(method, StreamPublish)
-        return BasicPublish(
-            ticket=method.ticket,
-            exchange=method.exchange,
-            routing_key=method.routing_key,
-            mandatory=method.mandatory,
-            immediate=method.immediate,
-        )
 
     def answered(self, publishes: Sequence[ClassPublish], error: AmqpError | None) -> None:
         """See `PublishListener.answered`."""
