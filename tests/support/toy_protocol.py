@@ -39,18 +39,10 @@ class LineEngine(EngineBase):
 
     _input = b""
 
-    @property
-    def has_input(self) -> bool:
-        return b"\n" in self._input and not self.is_closed
-
     def receive_data(self, data: bytes, now: float, budget: int | None = None) -> list[str]:
-        self._input += data
-        lines: list[str] = []
-        while self.has_input and (budget is None or 10 * len(lines) < budget):
-            line, _, self._input = self._input.partition(b"\n")
-            lines.append(line.decode())
+        *lines, self._input = (self._input + data).split(b"\n")
         self.work += 10 * len(lines)
-        return lines
+        return [line.decode() for line in lines]
 
     def send(self, line: str) -> None:
         self.output.append(f"{line}\n".encode())
@@ -99,7 +91,7 @@ class Publisher(LineEnd, PublishingEndpoint[Posted]):
         if not self.granted:
             raise ResourceLimitExceeded(f"no credit for {self.address}")
         self.granted -= 1
-        self._connection.event_batch.put(self, [posted])
+        self.take([posted])
 
     def received(self, deliveries: Sequence[Posted], batch: Batch) -> list[Posted]:
         published = []
@@ -170,9 +162,9 @@ class LineFrontend(ClientConnection):
 
     journal_protocol = "lines"
 
-    def __init__(self, context: FrontendContext, engine: LineEngine, facts: TransportFacts) -> None:
+    def __init__(self, context: FrontendContext, facts: TransportFacts) -> None:
         super().__init__(context, facts, "lines")
-        self.engine = engine
+        self.engine = LineEngine()
         self.ends: dict[tuple[type, str], Any] = {}
         self._numbers = 0
 
@@ -224,7 +216,7 @@ def lines_for(context: FrontendContext) -> Make:
     """Return the factory of engine and frontend for the protocol's connections."""
 
     def make(facts: TransportFacts) -> tuple[LineEngine, LineFrontend]:
-        engine = LineEngine()
-        return engine, LineFrontend(context, engine, facts)
+        frontend = LineFrontend(context, facts)
+        return frontend.engine, frontend
 
     return make

@@ -258,9 +258,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         publishes, refusal = address_replies(publishes, self._owner.reply_address)
         is_transacted = self._owner.is_transacted
         deliveries = [PublishedContent(each, is_transacted) for each in publishes]
-        if self.share is not None:
-            self.share.received(len(deliveries), sum([len(each.payload) for each in deliveries]))
-        self._connection.event_batch.put(self, deliveries)
+        self.take(deliveries)
         self._use_credit(len(deliveries))
         if refusal is not None:
             raise refusal
@@ -270,9 +268,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         self._has_classes = True
         is_transacted = self._owner.is_transacted
         deliveries = [PublishedContent(each, is_transacted) for each in publishes]
-        if self.share is not None:
-            self.share.received(len(deliveries), sum([len(each.payload) for each in deliveries]))
-        self._connection.event_batch.put(self, deliveries)
+        self.take(deliveries)
         self._use_credit(len(deliveries))
 
     def begin(self) -> None:

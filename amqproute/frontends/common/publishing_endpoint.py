@@ -36,9 +36,9 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
     """Grants credit to a sender, and puts its messages on a target.
 
     A protocol's own endpoint is a subclass of this one, and the
-    `amqproute.frontends.common.event_batch.PublishingLink` of its deliveries besides: `received`
-    puts each by `_put`, counts them in `_uncommitted`, and when they are committed takes them out
-    of there again and calls `grant`.
+    `amqproute.frontends.common.event_batch.PublishingLink` of its deliveries besides: they come in
+    by `take`; `received` puts each by `_put`, counts them in `_uncommitted`, and when they are
+    committed takes them out of there again and calls `grant`.
 
     Args:
         connection: its connection.
@@ -205,6 +205,12 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
         self._connection.flush()
 
     # -- messages --------------------------------------------------------------------------------
+
+    def take(self, deliveries: Sequence[D]) -> None:
+        """Count arriving deliveries against the sender's contract, and put them."""
+        if self.share is not None:
+            self.share.received(len(deliveries), sum([len(each.payload) for each in deliveries]))
+        self._connection.event_batch.put(self, deliveries)
 
     def _put(self, message: Message, batch: Batch, tag: bytes) -> None:
         """Put one message on the target, and charge it to the sender's contract.
