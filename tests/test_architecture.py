@@ -29,6 +29,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "address",
         "url",
         "dial_policy",
+        "durable_path",
         "log_rate_limit",
         "jsontext",
         "restore_detection",

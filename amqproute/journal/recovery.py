@@ -27,6 +27,7 @@ from typing import Final
 
 from twisted.logger import Logger
 
+from amqproute.durable_path import sync_path
 from amqproute.journal.event import MessageRun
 from amqproute.journal.record import BEGINS, GENESIS, JournalLine
 from amqproute.journal.segment_scan import SegmentScan, scan, whole_line
@@ -40,7 +41,6 @@ from amqproute.journal.segments import (
     opened,
     parts_of,
     read_head,
-    sync_directory,
     write_head,
 )
 
@@ -138,7 +138,7 @@ def recover(
     """
     if not directory.exists():
         directory.mkdir(mode=0o700, parents=True)
-        sync_directory(directory.parent)
+        sync_path(directory.parent)
     head = read_head(directory)
     left = opened(directory)
     last = list(closed(directory, head.journal if head is not None else None))

@@ -35,6 +35,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from amqproute.durable_path import sync_path
 from amqproute.journal.event import MessageRun
 from amqproute.journal.record import (
     GENESIS,
@@ -148,7 +149,7 @@ def write_head(directory: Path, head: JournalHead, is_lasting: bool = False) -> 
         os.fsync(file.fileno())
     fresh.rename(directory / HEAD)
     if is_lasting:
-        sync_directory(directory)
+        sync_path(directory)
 
 
 def _private(path: str, flags: int) -> int:
@@ -193,15 +194,6 @@ def opened(directory: Path) -> list[Path]:
     with suppress(FileNotFoundError, NotADirectoryError):
         return sorted(each for each in (directory / OPEN).iterdir() if parts_of(each) is not None)
     return []
-
-
-def sync_directory(directory: Path) -> None:
-    """Sync a directory, so that the names in it are durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def safe(name: str) -> str:
@@ -363,9 +355,9 @@ class JournalSegments:
         last, line = chained(place.hash, tail)
         try:
             self._write(line)
-            sync_directory(folder)
+            sync_path(folder)
             if not self._is_folder_synced:  # it may be new
-                sync_directory(self._directory)
+                sync_path(self._directory)
                 self._is_folder_synced = True
         except OSError:
             os.close(file)
@@ -488,9 +480,9 @@ def move(path: Path, day: Path, broker: str) -> Path:
     target = day / closed_name(path, broker)
     if path.exists():  # else it was already moved, and a later step failed
         path.rename(target)
-    sync_directory(day)
-    sync_directory(path.parent)
-    sync_directory(day.parent)
+    sync_path(day)
+    sync_path(path.parent)
+    sync_path(day.parent)
     return target
 
 

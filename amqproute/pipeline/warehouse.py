@@ -50,6 +50,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType
 
+from amqproute.durable_path import sync_path
 from amqproute.jsontext import parse_json
 from amqproute.pipeline.table_schema import (
     HOPS,
@@ -559,7 +560,7 @@ class _Files:
         finally:
             with suppress(FileNotFoundError):
                 draft.unlink()
-        _sync(path.parent)
+        sync_path(path.parent)
 
     def sync(self, name: str) -> None:
         """Sync a directory of this machine to disk; other file systems do that by themselves."""
@@ -567,13 +568,5 @@ class _Files:
             return
         for folder, _, files in os.walk(self.local / name):
             for each in (*(f for f in files if not f.endswith(".crc")), "."):
-                _sync(Path(folder, each))
-        _sync(self.local / "data")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+                sync_path(Path(folder, each))
+        sync_path(self.local / "data")

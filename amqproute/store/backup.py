@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from amqproute.durable_path import sync_path
 from amqproute.errors import StoreError
 from amqproute.jsontext import parse_json
 from amqproute.store import fsck
@@ -110,7 +111,7 @@ def back_up(path: str, into: str, is_running: bool) -> BackupSummary:
             )
         backup = _complete(partial, problems)
         os.rename(partial, target)
-        _sync(target.absolute().parent)
+        sync_path(target.absolute().parent)
     except StoreError:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -220,7 +221,7 @@ def _complete(partial: Path, problems: list[str]) -> BackupSummary:
     for each in _files(partial):
         os.chmod(each, 0o600)
         files[str(each.relative_to(partial))] = (each.stat().st_size, _digest(each))
-        _sync(each)
+        sync_path(each)
     with closing(_opened(partial / _DATABASE, "mode=ro")) as connection:
         (messages,) = connection.execute("SELECT count(*) FROM entry").fetchone()
     manifest = {
@@ -232,7 +233,7 @@ def _complete(partial: Path, problems: list[str]) -> BackupSummary:
     }
     (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
     for each in (partial / MANIFEST, partial / _BODIES, partial):
-        _sync(each)
+        sync_path(each)
     size = sum(size for size, _ in files.values())
     return BackupSummary(messages, len(files), size, tuple(problems))
 
@@ -261,7 +262,7 @@ def restore(source: str, path: str) -> BackupSummary:
                     "store elsewhere first, as the README says under Backup and restore"
                 )
             flag.touch(0o600)
-            _sync(target.parent)
+            sync_path(target.parent)
         for each in remains:
             each.unlink(missing_ok=True)
         shutil.rmtree(bodies, ignore_errors=True)
@@ -273,15 +274,15 @@ def restore(source: str, path: str) -> BackupSummary:
             if os.geteuid() == 0:
                 os.chown(each, owner.st_uid, owner.st_gid)
             os.chmod(each, 0o700 if each == bodies else 0o600)
-            _sync(each)
+            sync_path(each)
         for name, where in ((_DATABASE, fresh), *((str(Path(_BODIES) / each.name), each)
                             for each in _files(bodies))):  # fmt: skip
             if _digest(where) != files[name][1]:
                 raise StoreError(f"{where} differs from the copied file: check the disk")
         os.rename(fresh, target)
-        _sync(target.parent)
+        sync_path(target.parent)
         flag.unlink()
-        _sync(target.parent)
+        sync_path(target.parent)
     except OSError as error:
         raise StoreError(f"{error.filename or target}: {error.strerror}") from error
     size = sum(size for size, _ in files.values())
@@ -330,11 +331,3 @@ def _digest(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

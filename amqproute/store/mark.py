@@ -31,6 +31,7 @@ import os
 import re
 from typing import Final
 
+from amqproute.durable_path import sync_path
 from amqproute.restore_detection import is_copy, stamp
 
 __all__ = ["Mark", "State"]
@@ -108,8 +109,4 @@ class Mark:
         finally:
             os.close(descriptor)
         if is_new:
-            directory = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            sync_path(os.path.dirname(self.path))

@@ -16,6 +16,8 @@ from typing import Final
 
 from twisted.logger import Logger
 
+from amqproute.durable_path import sync_path
+
 __all__ = ["QuarantineFolder", "quarantined"]
 
 log = Logger()
@@ -93,9 +95,9 @@ class QuarantineFolder:
         lines += ["", "The daemon reads nothing here. Delete this folder when nobody needs it."]
         _write(os.path.join(self.path, "report.json"), json.dumps(report, indent=1) + "\n")
         _write(os.path.join(self.path, "report.txt"), "\n".join(lines) + "\n")
-        _sync(self.path)
-        _sync(self._base)
-        _sync(os.path.dirname(self._base))
+        sync_path(self.path)
+        sync_path(self._base)
+        sync_path(os.path.dirname(self._base))
         log.warn(
             "{count} files ({size} octets) are in quarantine in {path}: {why}",
             count=len(self.items),
@@ -139,11 +141,3 @@ def _write(path: str, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -35,6 +35,8 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
+from amqproute.durable_path import sync_path
+
 __all__ = ["NO_LOG", "Seal", "SealState"]
 
 LENGTH: Final = 4096
@@ -194,11 +196,7 @@ class Seal:
                 # Blocks, not a hole: a write to mapped memory must not have to allocate one.
                 os.pwrite(descriptor, bytes(LENGTH), 0)
                 os.fsync(descriptor)
-                directory = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    os.fsync(directory)
-                finally:
-                    os.close(directory)
+                sync_path(os.path.dirname(self.path))
             self._map = mmap.mmap(descriptor, LENGTH)
         except BaseException:
             os.close(descriptor)

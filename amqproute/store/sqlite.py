@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute.durable_path import sync_path
 from amqproute.entry import ACCOUNT_SHIFT
 from amqproute.errors import LocalProtocolError, StoreDamaged, StoreError, StoreUnavailable
 from amqproute.interfaces import IOutbox, IStore
@@ -59,7 +60,6 @@ from amqproute.store.start_evidence import (
     entry_totals_of,
     examine,
     refusal,
-    sync_folder,
 )
 from amqproute.store.statements import purge_transient, read_receipt
 from amqproute.store.store_listener import StoreListener
@@ -444,7 +444,8 @@ class SqliteStore:
         self._reservation_held(None, self._next + ID_BLOCK)
         if not self._files.ballast.load() and self._files.ballast.size > self._free():
             self._writer.yield_turn("start")
-        _sync_directory(self.path)
+        # SQLite syncs the name of its log only.
+        sync_path(os.path.dirname(self.path))
         recovery.accepted, recovery.tells_senders = self._accepted
         recovery.is_restored |= bool(self._accepted[0]) and "mark" in meta
         log.info(
@@ -796,7 +797,7 @@ class SqliteStore:
         # Last, since without them there is no contradiction.
         take(self._files.mark.path)
         take(self._files.seal.path)
-        sync_folder(os.path.dirname(self.path))
+        sync_path(os.path.dirname(self.path))
         self._quarantine.report(self._why)
 
     def settle_loss(self) -> None:
@@ -877,15 +878,6 @@ def _ignore_closed(failure: Failure, writer: DatabaseWriter) -> None:
     """Ignore the error of closing a store whose writer has ended."""
     if failure.value is not writer.death:
         failure.raiseException()
-
-
-def _sync_directory(path: str) -> None:
-    """Make the file's name durable as well; SQLite does so for the log only."""
-    descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _size(path: str) -> int:

@@ -19,6 +19,7 @@ from zlib import crc32
 
 from twisted.logger import Logger
 
+from amqproute.durable_path import sync_path
 from amqproute.errors import StoreError
 from amqproute.store.body_files import in_words, not_read
 
@@ -112,7 +113,7 @@ class StagedFile:
             self._descriptor = os.open(self.path, flags, 0o600)
             self._put(_HEADER.pack(_MARK, len(octets), crc32(octets)) + octets)
             if self.name[0] != "t":
-                sync_names(self._folder)
+                sync_path(self._folder)
         except OSError as error:
             raise self._fault(error) from error
 
@@ -153,7 +154,7 @@ class StagedFile:
             if name is not None and name != self.name:
                 os.rename(self.path, f"{self._folder}/{name}")
                 self.name = name
-                sync_names(self._folder)
+                sync_path(self._folder)
         except (OSError, StoreError) as error:
             raise self._fault(error) from error
         return self.size
@@ -280,15 +281,6 @@ def read_record(file: BinaryIO) -> tuple[bytes, bytes] | None:
 
 def _unpacked(shape: struct.Struct, octets: bytes) -> tuple[Any, ...] | None:
     return shape.unpack(octets) if len(octets) == shape.size else None
-
-
-def sync_names(folder: str) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove_file(path: str) -> None:

@@ -60,6 +60,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
+from amqproute.durable_path import sync_path
 from amqproute.errors import StoreContradiction, StoreError
 from amqproute.store.body_files import BodyDirectory
 from amqproute.store.database_schema import read_text
@@ -585,7 +586,7 @@ class LossAcceptance:
                 os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
             os.fsync(file.fileno())
         os.rename(fresh, self.path)
-        sync_folder(os.path.dirname(self.path))
+        sync_path(os.path.dirname(self.path))
 
     def remove(self) -> None:
         """Remove the file, whose finding has been dealt with.
@@ -595,7 +596,7 @@ class LossAcceptance:
         """
         if os.path.exists(self.path):
             os.unlink(self.path)
-            sync_folder(os.path.dirname(self.path))
+            sync_path(os.path.dirname(self.path))
 
 
 def accept(
@@ -634,12 +635,3 @@ def refusal(finding: StoreFinding) -> StoreContradiction:
         "as the README says",
         finding.name,
     )
-
-
-def sync_folder(path: str) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

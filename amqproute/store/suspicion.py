@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from amqproute.store.start_evidence import sync_folder
+from amqproute.durable_path import sync_path
 
 __all__ = ["DamageSuspicion"]
 
@@ -44,7 +44,7 @@ class DamageSuspicion:
             file.write(f"{words}\n")
             file.flush()
             os.fsync(file.fileno())
-        sync_folder(os.path.dirname(self.path))
+        sync_path(os.path.dirname(self.path))
 
     def dispel(self) -> None:
         """Remove the file, after the database was checked.
@@ -54,4 +54,4 @@ class DamageSuspicion:
         """
         if self.stands():
             os.unlink(self.path)
-            sync_folder(os.path.dirname(self.path))
+            sync_path(os.path.dirname(self.path))

@@ -182,7 +182,7 @@ class BackupTests(SynchronousTestCase):
     def test_killed(self) -> None:
         """Wherever it ends, nothing has the name of a backup; and the next one is made."""
         self.close()
-        steps = ("_copy_database", "_named", "_digest", "_sync")
+        steps = ("_copy_database", "_named", "_digest", "sync_path")
         for step in steps:
             real = getattr(backup, step)
 
