@@ -28,7 +28,7 @@ Imports only go down, and packages of one layer do not know each other; a test h
     1  wire                                    engines: bytes in, events out; no sockets, no clock
     0  errors  conditions  outcomes  address   usable everywhere
        url  dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  printable  jsontext
-       turn_scheduler  bucket_counts  next_steps  durable_path
+       turn_scheduler  bucket_counts  next_steps  durable_path  joined_calls
 
 `broker` imports nothing of `wire`: outcomes, errors and the terms of nodes are its own values
 (`outcomes`, `broker.node_options`), which each protocol translates at its edge. Messages stay the

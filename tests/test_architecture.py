@@ -30,6 +30,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "url",
         "dial_policy",
         "durable_path",
+        "joined_calls",
         "log_rate_limit",
         "jsontext",
         "restore_detection",

@@ -40,6 +40,7 @@ from amqproute.auth.outside_realm import (
     checked_groups,
     checked_name,
 )
+from amqproute.joined_calls import JoinedCalls
 from amqproute.wire.sasl_mechanisms import OutsideIdentity, prepare
 
 __all__ = [
@@ -171,7 +172,7 @@ class DirectoryRealm:
         self._key = surroundings.random_bytes(32)
         self._failed_at: dict[str, float] = {}
         self._remembered: OrderedDict[bytes, tuple[float, OutsideIdentity | None]] = OrderedDict()
-        self._under_way: dict[bytes, list[Deferred[OutsideIdentity]]] = {}
+        self._log_ins: JoinedCalls[bytes, OutsideIdentity] = JoinedCalls()
 
     def __repr__(self) -> str:
         return f"<DirectoryRealm {' '.join(self.terms.servers)}>"
@@ -187,18 +188,14 @@ class DirectoryRealm:
             if identity is None:
                 raise CredentialsRefused("the directory has refused it a moment ago")
             return succeed(identity)
-        answer: Deferred[OutsideIdentity] = Deferred(lambda gone: self._give_up(digest, gone))
-        waiting = self._under_way.get(digest)
-        if waiting is not None:
-            waiting.append(answer)
-            return answer
-        self._under_way[digest] = [answer]
-        asked = self._ask(lambda server, left: self._client.verify(server, given, password, left))
-        asked.addCallback(self._identity, given).addCallbacks(
-            lambda identity: self._conclude(digest, identity),
-            lambda failure: self._conclude(digest, failure),
-        )
-        return answer
+
+        def ask() -> Deferred[OutsideIdentity]:
+            asked = self._ask(
+                lambda server, left: self._client.verify(server, given, password, left)
+            )
+            return asked.addCallback(self._identity, given).addBoth(self._concluded, digest)
+
+        return self._log_ins.call(digest, ask)
 
     def recheck(self, account: str) -> Deferred[OutsideIdentity] | None:
         """See `PasswordRealm.recheck`: by searching as the broker, if it may.
@@ -302,20 +299,14 @@ class DirectoryRealm:
         groups = checked_groups(user.groups, self.terms.group_prefix)
         return OutsideIdentity(checked_name(name), DIRECTORY, groups, account=given)
 
-    def _conclude(self, digest: bytes, result: OutsideIdentity | Failure) -> None:
-        if isinstance(result, Failure):
-            error = result.value
-            if isinstance(error, CredentialsRefused):
-                self._remember(digest, self.terms.remember_refused, None)
-        else:
+    def _concluded(
+        self, result: OutsideIdentity | Failure, digest: bytes
+    ) -> OutsideIdentity | Failure:
+        if not isinstance(result, Failure):
             self._remember(digest, self.terms.remember, result)
-        for answer in self._under_way.pop(digest):
-            answer.callback(result)  # a failure is one
-
-    def _give_up(self, digest: bytes, gone: Deferred[OutsideIdentity]) -> None:
-        waiting = self._under_way.get(digest, [])
-        if gone in waiting:
-            waiting.remove(gone)
+        elif isinstance(result.value, CredentialsRefused):
+            self._remember(digest, self.terms.remember_refused, None)
+        return result
 
     def _remember(self, digest: bytes, seconds: float, identity: OutsideIdentity | None) -> None:
         if seconds <= 0:

@@ -17,12 +17,12 @@ from typing import Final
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
-from twisted.python.failure import Failure
 
 from amqproute.broker.broker import Broker
 from amqproute.broker.disposal import CONSUMER
 from amqproute.broker.queue import Queue
 from amqproute.config.operations_settings import StatusSettings
+from amqproute.joined_calls import JoinedCalls
 from amqproute.relay.destination import Destination
 from amqproute.relay.destination_row import peer_row
 from amqproute.relay.relay import Relay
@@ -106,25 +106,11 @@ class HealthSurvey:
         self._relay = relay
         self._limits = limits
         self._facts = facts
-        self._waiting: list[Deferred[ManagementReply]] | None = None
+        self._surveys: JoinedCalls[str, ManagementReply] = JoinedCalls()
 
     def status(self, request: object) -> Deferred[ManagementReply]:
         """Carry out STATUS: survey, and answer with the verdicts."""
-        answer: Deferred[ManagementReply] = Deferred()
-        if self._waiting is not None:
-            self._waiting.append(answer)
-            return answer
-        self._waiting = [answer]
-        Deferred.fromCoroutine(self._survey()).addBoth(self._publish)
-        return answer
-
-    def _publish(self, result: ManagementReply | Failure) -> None:
-        waiting, self._waiting = self._waiting or [], None
-        for each in waiting:
-            if isinstance(result, Failure):
-                each.errback(result)
-            else:
-                each.callback(result)
+        return self._surveys.call("", lambda: Deferred.fromCoroutine(self._survey()))
 
     async def _survey(self) -> ManagementReply:
         limits = self._limits()

@@ -23,6 +23,7 @@ from amqproute.broker.queue import Queue
 from amqproute.config.schema import Config
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.http.rabbitmq_api import BrokerTotals, ListenerPlace
+from amqproute.joined_calls import JoinedCalls
 from amqproute.net.listening_service import ListeningService
 
 __all__ = ["QUEUES_IN_TURN", "TOTALS_SECONDS", "RabbitmqFacts", "TotalsTaker"]
@@ -51,7 +52,7 @@ class TotalsTaker:
         self._connections = connections
         self._latest = BrokerTotals()
         self._taken_at: float | None = None
-        self._waiting: list[Deferred[BrokerTotals]] | None = None
+        self._calls: JoinedCalls[str, BrokerTotals] = JoinedCalls()
 
     def hosts(self) -> list[str]:
         """Return the labels of the virtual hosts."""
@@ -62,20 +63,9 @@ class TotalsTaker:
         taken_at = self._taken_at
         if taken_at is not None and self._clock.seconds() - taken_at < TOTALS_SECONDS:
             return self._latest
-        if self._waiting is not None:
-            done: Deferred[BrokerTotals] = Deferred()
-            self._waiting.append(done)
-            return await done
-        waiting = self._waiting = []
-        try:
-            await self._take()
-        finally:
-            self._waiting = None
-            for each in waiting:
-                each.callback(self._latest)
-        return self._latest
+        return await self._calls.call("", lambda: Deferred.fromCoroutine(self._take()))
 
-    async def _take(self) -> None:
+    async def _take(self) -> BrokerTotals:
         broker, before, before_at = self._broker, self._latest, self._taken_at
         queues: list[Queue] = [*broker.nodes.values()]
         for topic in broker.topics.values():
@@ -110,6 +100,7 @@ class TotalsTaker:
                 deliver_rate=max(0, delivered - before.delivered) / seconds,
             )
         self._latest, self._taken_at = totals, now
+        return totals
 
 
 class RabbitmqFacts:

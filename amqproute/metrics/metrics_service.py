@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.python.failure import Failure
 
 from amqproute.errors import AmqprouteError
+from amqproute.joined_calls import JoinedCalls
 from amqproute.metrics.exposition import LONGEST_ACCEPT, expose
 from amqproute.metrics.families import FAMILIES
 from amqproute.metrics.snapshot import MetricsScope, MetricsSource, take_snapshot
@@ -115,7 +115,7 @@ class MetricsService:
         self._entities = tuple(entities)
         self._in_thread = in_thread
         self._rabbitmq_name = rabbitmq_name
-        self._waiting: dict[tuple[MetricsScope, str], list[Deferred[ScrapeAnswer]]] = {}
+        self._scrapes: JoinedCalls[tuple[MetricsScope, str], ScrapeAnswer] = JoinedCalls()
 
     def scrape(self, scope: MetricsScope = GENERAL, accept: str = "") -> Deferred[ScrapeAnswer]:
         """Return a Deferred of the metrics.
@@ -128,16 +128,9 @@ class MetricsService:
             TooManyScrapes: try again later.
         """
         key = (scope, accept[:LONGEST_ACCEPT])
-        answer: Deferred[ScrapeAnswer] = Deferred()
-        waiting = self._waiting.get(key)
-        if waiting is not None:
-            waiting.append(answer)
-            return answer
-        if len(self._waiting) >= MOST_SCRAPES:
+        if len(self._scrapes) >= MOST_SCRAPES and key not in self._scrapes:
             raise TooManyScrapes(f"{MOST_SCRAPES} scrapes are under way; try again later")
-        self._waiting[key] = [answer]
-        Deferred.fromCoroutine(self._make(*key)).addBoth(self._publish, key)
-        return answer
+        return self._scrapes.call(key, lambda: Deferred.fromCoroutine(self._make(*key)))
 
     async def _make(self, scope: MetricsScope, accept: str) -> ScrapeAnswer:
         sources = self._entities
@@ -152,10 +145,3 @@ class MetricsService:
             return answer
 
         return await self._in_thread(write)
-
-    def _publish(self, result: ScrapeAnswer | Failure, key: tuple[MetricsScope, str]) -> None:
-        for each in self._waiting.pop(key):
-            if isinstance(result, Failure):
-                each.errback(result)
-            else:
-                each.callback(result)

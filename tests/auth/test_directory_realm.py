@@ -233,7 +233,7 @@ class MemoryTests(DirectoryCase):
         self.threads.run_all()
         for each in (verified[0], verified[2]):
             self.assertEqual(self.successResultOf(each).name, "ann")
-        self.assertEqual(self.realm._under_way, {})
+        self.assertEqual(len(self.realm._log_ins), 0)
 
 
 class EscapeTests(SynchronousTestCase):
