@@ -191,10 +191,18 @@ class ConnectionScheduler:
         start = party._now = max(share._start, party._now)
         share.slices += 1
         self._served = worker
+        processor_time = self._processor_time
+        began = 0.0 if processor_time is None else processor_time()
         try:
-            cost = self._work(worker, budget)
+            cost: float = worker.work(budget)
         finally:
             self._served = None
+        if processor_time is not None:
+            took = (processor_time() - began) * _UNITS_PER_SECOND
+            # Half-way to the cost that would have given this slice its maximum duration.
+            wanted = share._dearness * took / (_LONGEST * self._slice)
+            share._dearness = min(_DEAREST, max(1.0, (share._dearness + wanted) / 2))
+            cost = max(cost, took)
         party._start = start_of_party + cost
         self._spent += cost
         if share.party is party:
@@ -206,20 +214,6 @@ class ConnectionScheduler:
             self._schedule()
         if worker.has_work:
             self._queue(worker, share._start, party._start)
-
-    def _work(self, worker: ScheduledWork, budget: int) -> float:
-        """Let a connection work; return the cost."""
-        processor_time = self._processor_time
-        if processor_time is None:
-            return worker.work(budget)
-        began = processor_time()
-        units = worker.work(budget)
-        took = (processor_time() - began) * _UNITS_PER_SECOND
-        share = worker.share
-        # Half-way to the cost that would have given this slice its maximum duration.
-        wanted = share._dearness * took / (_LONGEST * self._slice)
-        share._dearness = min(_DEAREST, max(1.0, (share._dearness + wanted) / 2))
-        return max(units, took)
 
     def wait(self, worker: ScheduledWork) -> None:
         """Schedule a connection for a later turn, unless it is waiting or being served."""
@@ -282,6 +276,8 @@ class ConnectionScheduler:
         """Begin a turn of the reactor."""
         self._turn_call = None
         self._spent = 0.0
+        if not self._waiting:
+            return
         if self._turns is None:
             self._serve_waiting()
             return

@@ -11,11 +11,12 @@ buffer, its producers and its errors work as usual.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, cast
 
 from twisted.internet.abstract import FileDescriptor
 
-__all__ = ["PIECE_BYTES", "DirectWriter", "is_fit", "joined"]
+__all__ = ["MUCH_BYTES", "PIECE_BYTES", "DirectWriter", "is_fit", "joined"]
 
 READ_BYTES: Final = 64 * 1024
 """Maximum octets of one read while traffic is low: the allocator provides them without the
@@ -56,45 +57,38 @@ def joined(parts: Sequence[bytes]) -> Sequence[bytes]:
 class DirectWriter:
     """A transport with its own `write`; everything else is passed to the transport.
 
-    Between `gather` and `send` all writes become one: a TLS layer writes piece by piece.
+    A TLS layer writes piece by piece: while `gathered` is a list, its writes are added to that.
+
+    Attributes:
+        gathered: what is written; None to pass it to the transport.
+        reads_much: whether the next read may be a large one.
     """
 
-    __slots__ = ("_is_gathering", "_is_much", "_parts", "_transport")
+    __slots__ = ("_transport", "gathered", "reads_much")
 
     def __init__(self, transport: FileDescriptor) -> None:
         self._transport = transport
         transport.SEND_LIMIT = FULL_BYTES
-        self._is_much = False
-        self._parts: list[bytes] = []
-        self._is_gathering = False
+        self.reads_much = False
+        self.gathered: list[bytes] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
-    def came(self, size: int) -> None:
-        """Record the size of a read; it sets the size of the next one."""
-        if (size >= MUCH_BYTES) is not self._is_much:
-            self._is_much = not self._is_much
-            self._transport.bufferSize = FULL_BYTES if self._is_much else READ_BYTES
-
-    def gather(self) -> None:
-        """Keep written data from now on until `send`."""
-        self._is_gathering = True
+    def read_much(self, much: bool) -> None:
+        """Set the size of the next read; it is large after a read of `MUCH_BYTES`."""
+        self.reads_much = much
+        self._transport.bufferSize = FULL_BYTES if much else READ_BYTES
 
     def write(self, data: bytes) -> None:
-        """Keep `data` while gathering; else pass it to the transport."""
-        if self._is_gathering:
-            self._parts.append(data)
-        else:
+        """Add data to `gathered`, or pass it to the transport."""
+        if self.gathered is None:
             self._transport.write(data)
+        else:
+            self.gathered.append(data)
 
-    def send(self) -> None:
-        """Send the gathered data as far as the socket takes it; the transport gets the rest."""
-        self._is_gathering = False
-        parts = self._parts
-        if not parts:
-            return
-        self._parts = []
+    def send(self, parts: Sequence[bytes]) -> None:
+        """Send data as far as the socket takes it; the transport gets the rest."""
         transport = self._transport
         if (
             transport.connected
@@ -102,20 +96,18 @@ class DirectWriter:
             and not transport.dataBuffer
             and not transport._tempDataBuffer  # Twisted has no public name for it
         ):
-            parts = _sent(transport, parts)
+            # The transport meets and handles a failure again when it tries the same.
+            with suppress(OSError):
+                sent = cast(Any, transport).socket.sendmsg(parts[:MOST_BUFFERS])
+                if sent == sum(map(len, parts)):
+                    return
+                parts = _unsent(parts, sent)
         for part in parts:
             transport.write(part)
 
 
-def _sent(transport: Any, parts: list[bytes]) -> list[bytes]:
-    """Offer parts to the socket; return what it has not taken.
-
-    The transport meets and handles a failure again when it tries the same.
-    """
-    try:
-        sent = transport.socket.sendmsg(parts[:MOST_BUFFERS])
-    except OSError:
-        return parts
+def _unsent(parts: Sequence[bytes], sent: int) -> Sequence[bytes]:
+    """Return the rest of parts of which so many octets were sent."""
     for index, part in enumerate(parts):
         if sent < len(part):
             return [part[sent:], *parts[index + 1 :]]

@@ -64,7 +64,7 @@ from amqproute.log_rate_limit import source_of
 from amqproute.net import tls
 from amqproute.net.client_address import unix_credentials, unmapped
 from amqproute.net.connection_scheduler import ConnectionScheduler, SchedulerShare
-from amqproute.net.direct_write import DirectWriter, is_fit, joined
+from amqproute.net.direct_write import MUCH_BYTES, DirectWriter, is_fit, joined
 from amqproute.net.tls_records import RecordFactory, RecordLayer
 from amqproute.tracebacks import forget_frames
 from amqproute.turn_scheduler import TurnScheduler
@@ -226,6 +226,7 @@ class EngineProtocol(TwistedProtocol):
         engine: the engine, once made.
         paused: whether the transport has enough for now.
         share: its use of the processor.
+        is_gathering: records of one read of the TLS layer follow, until `read_ends`.
     """
 
     engine: Engine
@@ -268,7 +269,7 @@ class EngineProtocol(TwistedProtocol):
         self._unheard = 0  # octets received after that
         self._is_busy = False  # a flush follows anyway
         self._unread_for = 0  # why the transport is not read; 0 if it is
-        self._is_gathering = False
+        self.is_gathering = False
         self._gathered: list[bytes] = []
         self._pending: list[bytes] = []  # not with the engine yet
         self._scheduler = resources.scheduler or ConnectionScheduler(clock)
@@ -321,11 +322,12 @@ class EngineProtocol(TwistedProtocol):
             if self._unheard > MOST_UNHEARD:
                 self._drop()
             return
-        if self._is_gathering or self._is_undecided:
+        if self.is_gathering or self._is_undecided:
             self._gathered.append(data)
             return
-        if self._outlet is not None:
-            self._outlet.came(len(data))
+        outlet = self._outlet
+        if outlet is not None and (len(data) >= MUCH_BYTES) is not outlet.reads_much:
+            outlet.read_much(not outlet.reads_much)
         self._pending.append(data)
         if self._is_decrypting or self.share.is_waiting or self._unread_for & _REST:
             return
@@ -339,7 +341,8 @@ class EngineProtocol(TwistedProtocol):
 
     def work(self, budget: int) -> int:
         """See `amqproute.net.connection_scheduler.ScheduledWork`."""
-        decrypted = self._decrypt(budget)
+        layer = self._tls
+        decrypted = 0 if layer is None else self._decrypt(layer, budget)
         if self._is_over or self._user is None:
             self._take_rest()
             return decrypted
@@ -355,20 +358,26 @@ class EngineProtocol(TwistedProtocol):
         try:
             events = engine.receive_data(data, self._seconds(), budget)
             if events:
-                self._dispatch(events)
+                if type(events[-1]) is TlsAgreed:
+                    self._agreed(events)
+                else:
+                    self._user_events(events)
         except Exception:
             self._fault("reading")
         self._is_busy = False
         self._flush_now()
-        if self._unread_for or self._loss is not None or self._has_rest:
+        if (
+            self._unread_for
+            or self._loss is not None
+            or self._pending
+            or engine.has_input
+            or (layer is not None and layer.is_behind)
+        ):
             self._take_rest()
         return decrypted + engine.work - before
 
-    def _decrypt(self, budget: int) -> int:
+    def _decrypt(self, layer: Any, budget: int) -> int:
         """Decrypt more records if no other input is left; return the units of all so far."""
-        layer = self._tls
-        if layer is None:
-            return 0
         if layer.is_behind and not self._pending and (self._is_over or not self.engine.has_input):
             self._is_decrypting = True
             layer.go_on(max(1, budget // RECORD))
@@ -386,7 +395,7 @@ class EngineProtocol(TwistedProtocol):
                 self._conclude(self._loss)
         elif not self._unread_for & _REST:
             if self._outlet is not None and self._scheduler.is_crowded:
-                self._outlet.came(0)  # the next read is a small one
+                self._outlet.read_much(False)
             self._stop_reading(_REST)
 
     @property
@@ -422,18 +431,14 @@ class EngineProtocol(TwistedProtocol):
             if not self._unread_for and self._loss is None:
                 self._transport.resumeProducing()
 
-    def read_begins(self) -> None:
-        """Note that the records of one read follow (from the TLS layer)."""
-        self._is_gathering = True
-
     def read_ends(self) -> None:
         """Process the records of one read of the TLS layer."""
-        self._is_gathering = False
+        self.is_gathering = False
         gathered = self._gathered
         if gathered and not self._is_undecided:
             self._gathered = []
             self.dataReceived(gathered[0] if len(gathered) == 1 else b"".join(gathered))
-        if not self._is_decrypting:
+        if not self._is_decrypting and self._has_rest:
             self._go_on()
 
     def handshakeCompleted(self) -> None:
@@ -481,7 +486,7 @@ class EngineProtocol(TwistedProtocol):
         """Continue when the peer's identity is known."""
         self._is_undecided = False
         self._secured()
-        if not self._is_gathering:
+        if not self.is_gathering:
             self.read_ends()
 
     def _secured(self) -> None:
@@ -693,32 +698,33 @@ class EngineProtocol(TwistedProtocol):
             assert isinstance(engine, UpgradableEngine)
             events = engine.tls_established(self._seconds())
             if events:
-                self._dispatch(events)
+                self._user_events(events)
         except Exception:
             self._fault("continuing under TLS")
         self._is_busy = False
         self._flush_now()
 
-    def _dispatch(self, events: Sequence[object]) -> None:
-        if type(events[-1]) is TlsAgreed:  # nothing follows it before TLS is there
-            events = events[:-1]
-            if events:
-                self._user_events(events)
-            engine = self.engine
-            assert isinstance(engine, UpgradableEngine)
-            self._write(engine.data_to_send())
-            self._start_tls()
-            # A client may send the start of its handshake right behind its header.
-            surplus = engine.take_surplus()
-            if surplus and self._tls is not None:
-                self._tls.dataReceived(surplus)
-            return
-        self._user_events(events)
+    def _agreed(self, events: Sequence[object]) -> None:
+        """Dispatch the events of a read that ends with `TlsAgreed`, and start TLS."""
+        events = events[:-1]
+        if events:
+            self._user_events(events)
+        engine = self.engine
+        assert isinstance(engine, UpgradableEngine)
+        self._write(engine.data_to_send())
+        self._start_tls()
+        # A client may send the start of its handshake right behind its header.
+        surplus = engine.take_surplus()
+        if surplus and self._tls is not None:
+            self._tls.dataReceived(surplus)
 
     def _flush_turn(self) -> None:
         self._flush_call = None
         self._flush_now()
-        self._go_on()  # an answer of the user's may have let the engine read on
+        # An answer of the user's may have let the engine read on.
+        layer = self._tls
+        if self._pending or self.engine.has_input or (layer is not None and layer.is_behind):
+            self._go_on()
 
     def _flush_now(self) -> None:
         if self._is_over or self._user is None:
@@ -741,7 +747,7 @@ class EngineProtocol(TwistedProtocol):
             self._set_deadline(deadline)
 
     def _write(self, parts: list[bytes]) -> None:
-        pieces = joined(parts)
+        pieces = parts if len(parts) == 1 else joined(parts)
         if self.paused:
             self._behind += sum(map(len, pieces))
             if self._behind > self._limits.output_bytes:
@@ -751,11 +757,16 @@ class EngineProtocol(TwistedProtocol):
             for piece in pieces:
                 self._transport.write(piece)
             return
-        outlet.gather()
-        write = outlet.write if self._tls is None else self._tls.write
+        if self._tls is None:
+            outlet.send(pieces)
+            return
+        gathered: list[bytes] = []
+        outlet.gathered = gathered
         for piece in pieces:
-            write(piece)
-        outlet.send()
+            self._tls.write(piece)
+        outlet.gathered = None
+        if gathered:
+            outlet.send(gathered)
 
     # Time.
 
@@ -780,7 +791,7 @@ class EngineProtocol(TwistedProtocol):
             if deadline is not None and deadline <= now:
                 events = self.engine.tick(now)
                 if events:
-                    self._dispatch(events)
+                    self._user_events(events)
         except Exception:
             self._fault("keeping time")
         self._is_busy = False

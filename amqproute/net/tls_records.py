@@ -46,9 +46,11 @@ class RecordLayer(TLSMemoryBIOProtocol):
 
     Attributes:
         records: number of records decrypted so far.
+        is_behind: whether octets have arrived that are not decrypted; see `go_on`.
     """
 
     records = 0
+    is_behind = False
 
     verification: tls.Verification | None = None  # set by the creators of `amqproute.net.tls`
     outlet: DirectWriter | None = None  # replaces the transport for writing
@@ -79,16 +81,11 @@ class RecordLayer(TLSMemoryBIOProtocol):
             self._encrypted.append(memoryview(data))
             self.go_on(READ_RECORDS)
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether octets have arrived that are not decrypted; see `go_on`."""
-        return bool(self._is_stuck or self._encrypted) and not self._lostTLSConnection
-
     def go_on(self, records: int) -> None:
         """Decrypt at most `records` more records, and pass them on as one."""
         above: Any = self.wrappedProtocol
         self._allowance = records
-        above.read_begins()
+        above.is_gathering = True
         try:
             if self._is_stuck:
                 self._flushReceiveBIO()
@@ -98,6 +95,8 @@ class RecordLayer(TLSMemoryBIOProtocol):
                     self._encrypted.appendleft(octets[PIECE_BYTES:])
                 super().dataReceived(octets[:PIECE_BYTES])  # type: ignore[no-untyped-call] # Twisted's
         finally:
+            is_rest = self._is_stuck or bool(self._encrypted)
+            self.is_behind = is_rest and not self._lostTLSConnection
             above.read_ends()
 
     def _flushReceiveBIO(self) -> None:
@@ -129,12 +128,14 @@ class RecordLayer(TLSMemoryBIOProtocol):
         if reason is not None:
             without_frames(reason)
         super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call] # Twisted's
+        self.is_behind = False
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """End, and drop all references to the connection."""
         if self.is_behind and self._handshakeDone:
             self.go_on(LAST_RECORDS)
         self._encrypted.clear()
+        self.is_behind = False
         super().connectionLost(reason)  # type: ignore[no-untyped-call] # Twisted's
         if self.verification is not None:
             self.verification.let_go()

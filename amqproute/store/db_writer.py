@@ -272,7 +272,11 @@ class DatabaseWriter:
         """Fire the Deferreds that the thread has reported, in order."""
         reports = self._reports
         while reports:
-            _fire(reports.popleft())
+            for deferred, result in reports.popleft():
+                if isinstance(result, Exception):
+                    deferred.errback(result)
+                else:
+                    deferred.callback(result)
 
     def _end(self) -> None:
         """Finish after the thread has ended."""
@@ -282,12 +286,12 @@ class DatabaseWriter:
         self._bury()
 
     def _bury(self) -> None:
-        fired: list[tuple[Deferred[Any], Any]] = []
+        jobs = []
         while not self._jobs.empty():
-            job = self._jobs.get_nowait()
+            jobs.append(self._jobs.get_nowait())
+        for job in jobs:
             if not isinstance(job, CheckpointState | WriterResume):
-                fired.append((job.deferred, self.death))
-        _fire(fired)
+                job.deferred.errback(self.death)
 
     def log_restarts(self) -> int:
         """Return how often the write-ahead log has restarted."""
@@ -789,12 +793,3 @@ class DatabaseWriter:
                 self._bell.ring()
             else:
                 self._reactor.callFromThread(self._hear)
-
-
-def _fire(fired: list[tuple[Deferred[Any], Any]]) -> None:
-    """Fire Deferreds in the reactor's thread; exceptions become failures."""
-    for deferred, result in fired:
-        if isinstance(result, Exception):
-            deferred.errback(result)
-        else:
-            deferred.callback(result)

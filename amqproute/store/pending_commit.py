@@ -563,7 +563,10 @@ class PendingCommit:
     def _add(self, later: CommitFacts) -> None:
         if self._hand_over is None:
             raise _too_late()
-        add_facts(self.facts, later)
+        if self.facts:
+            add_facts(self.facts, later)
+        else:
+            self.facts.append(later)
 
 
 def _too_late() -> LocalProtocolError:

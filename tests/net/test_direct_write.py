@@ -8,7 +8,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.address import IPv4Address
 from twisted.internet.protocol import Protocol
+from twisted.internet.task import Clock
 from twisted.internet.tcp import Connection
 from twisted.internet.testing import MemoryReactor, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
@@ -21,6 +23,8 @@ from amqproute.net.direct_write import (
     is_fit,
     joined,
 )
+from amqproute.net.pump import EngineProtocol
+from tests.net.wires import Side
 
 
 class OutletTests(SynchronousTestCase):
@@ -39,10 +43,11 @@ class OutletTests(SynchronousTestCase):
 
     def write(self, *parts: bytes) -> None:
         """Write these in one go."""
-        self.outlet.gather()
+        self.outlet.gathered = gathered = []
         for part in parts:
             self.outlet.write(part)
-        self.outlet.send()
+        self.outlet.gathered = None
+        self.outlet.send(gathered)
 
     def test_at_once(self) -> None:
         """Parts leave joined, without the reactor."""
@@ -98,9 +103,15 @@ class OutletTests(SynchronousTestCase):
 
     def test_sizes_of_reads(self) -> None:
         """The size of the next read follows the size of the last one."""
+        self.transport.getPeer = lambda: IPv4Address("TCP", "192.0.2.1", 4711)
+        for name in ("setTcpNoDelay", "setTcpKeepAlive"):  # the socket is none of TCP
+            setattr(self.transport, name, lambda _: None)
+        pump = EngineProtocol(Side().make, Clock())
+        pump.makeConnection(self.transport)
+        self.addCleanup(pump.connectionLost)
         sizes = []
-        for came in (100, 40_000, 900_000, 100, 40_000):
-            self.outlet.came(came)
+        for size in (100, 40_000, 900_000, 100, 40_000):
+            pump.dataReceived(bytes(size))
             sizes.append(self.transport.bufferSize)
         self.assertEqual(sizes, [65536, FULL_BYTES, FULL_BYTES, READ_BYTES, FULL_BYTES])
         self.assertLess(READ_BYTES, FULL_BYTES)

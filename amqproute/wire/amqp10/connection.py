@@ -132,6 +132,7 @@ class Connection(Negotiation, SessionConnection):
     """One AMQP 1.0 connection, as an engine; see `ConnectionState` for its figures.
 
     Attributes:
+        has_input: see `amqproute.wire.engine.Engine`.
         remote_open: the peer's open, or None before it came; without locales, capabilities and
             properties once we have answered it.
         context: the user's.
@@ -149,6 +150,7 @@ class Connection(Negotiation, SessionConnection):
         self.remote_open: spec.Open | None = None
         self.context: Any = None
         self.unfinished: dict[Link, None] = {}
+        self.has_input = False  # an attribute: it is read several times for each read
         self._reported_held = 0
         # Endpoints.
         self._sessions: dict[Session, None] = {}
@@ -165,7 +167,6 @@ class Connection(Negotiation, SessionConnection):
         self._ignored_octets = 0
         # Frames that are decoded and not dispatched yet: the budget is spent.
         self._undispatched: Iterator[Frame] | None = None
-        self._ineffective = 0
         self._ineffective_since = 0.0
         # The deliveries reported last, which the next may join.
         self._batch: list[Delivery] = []
@@ -205,10 +206,9 @@ class Connection(Negotiation, SessionConnection):
             else:
                 self._send_client_header()
 
-    @property
-    def has_input(self) -> bool:
-        """See `amqproute.wire.engine.Engine`."""
-        return self._phase is HandshakePhase.AMQP and (
+    def _note_input(self) -> None:
+        """See `Negotiation`."""
+        self.has_input = self._phase is HandshakePhase.AMQP and (
             self._undispatched is not None
             or (not self._reading_stopped and self._buffer.is_pending)
         )
@@ -226,6 +226,7 @@ class Connection(Negotiation, SessionConnection):
             self._read(data)
         else:
             self._negotiate(data)
+        self._note_input()
         if self.settings.reports_input:
             held = self.held_bytes if self._buffer.left else self.partial_bytes
             if held != self._reported_held and (
@@ -423,6 +424,7 @@ class Connection(Negotiation, SessionConnection):
         self._frame_limit = frame.max_frame_size
         if self.remote_open is not None:
             self._buffer.set_max_frame_size(frame.max_frame_size)
+            self._note_input()
             self.remote_open = _without_bulk(self.remote_open)
         self._last_received = self._now
         if frame.idle_time_out:
@@ -488,6 +490,7 @@ class Connection(Negotiation, SessionConnection):
 
     def _finish(self) -> None:
         self._phase = HandshakePhase.OVER
+        self.has_input = False
         self.is_closed = True
         self._close_waits = False
 
@@ -564,9 +567,9 @@ class Connection(Negotiation, SessionConnection):
             if not frames:
                 return
             self.frames_in += len(frames)
-            decoded = buffer.take_decoded()
-            if decoded:
-                self.work += decoded // input_cost.DECODED_PER_UNIT
+            if buffer.decoded:
+                self.work += buffer.decoded // input_cost.DECODED_PER_UNIT
+                buffer.decoded = 0
             cut = iter(frames)
 
     def _after_close(self, data: bytes) -> None:

@@ -56,6 +56,8 @@ class ConnectionState(ABC):
         self.deliveries_out = 0
         self.work = 0
         self._state = LinkStateName.UNBOUND
+        # Frames without effect, which are counted against those with one.
+        self._ineffective = 0
         # The largest frame that we take, by our open.
         self._frame_limit = settings.max_frame_size
         self._single_payload = spec.MIN_MAX_FRAME_SIZE - _HEAD_ROOM

@@ -113,13 +113,13 @@ class FrameBuffer:
         max_frame_size: the largest frame that the peer may send.
 
     Attributes:
+        decoded: octets decoded by the generic path; its reader sets it to 0 again.
         is_pending: whether `frames` would give more, or raise.
         left: number of bytes that `frames` has not returned.
     """
 
     __slots__ = (
         "_data",
-        "_decoded",
         "_fault",
         "_max_frame_size",
         "_need",
@@ -127,6 +127,7 @@ class FrameBuffer:
         "_next_at",
         "_partial",
         "_pos",
+        "decoded",
         "is_pending",
         "left",
     )
@@ -143,7 +144,7 @@ class FrameBuffer:
         self._partial = bytearray()
         self._need = 0
         self._fault: AmqpError | None = None
-        self._decoded = 0
+        self.decoded = 0
         # Looked at many times for each read: attributes, and not methods.
         self.is_pending = False
         self.left = 0
@@ -151,11 +152,6 @@ class FrameBuffer:
     def __repr__(self) -> str:
         fault = f" {self._fault}" if self._fault else ""
         return f"<FrameBuffer {self.left} bytes{fault}>"
-
-    def take_decoded(self) -> int:
-        """Return the octets decoded by the generic path since the last call."""
-        decoded, self._decoded = self._decoded, 0
-        return decoded
 
     def set_max_frame_size(self, max_frame_size: int) -> None:
         """Allow frames up to this many bytes from the next one on."""
@@ -278,7 +274,7 @@ class FrameBuffer:
                     found.append(_read_frame(channel, kind, data, start, after))
                     decoded = after - start - len(found[-1][3])
                     count += CUT_GENERIC - 1 + decoded // CUT_OCTETS
-                    self._decoded += decoded
+                    self.decoded += decoded
                 else:
                     body, payload_at = read
                     if payload_at != after and reader is not read_transfer:

@@ -125,6 +125,10 @@ class Negotiation(ConnectionState):
         """Process AMQP frames."""
 
     @abstractmethod
+    def _note_input(self) -> None:
+        """Note whether a budget has left frames to be read."""
+
+    @abstractmethod
     def _lose(self, error: spec.Error | None, *, by_fault: bool) -> None:
         """End the connection without another frame."""
 
@@ -192,6 +196,7 @@ class Negotiation(ConnectionState):
         self._advance_phase(TransitionTable.ANSWERED)
         self._react(self._exchange.resolve(ok))
         self._negotiate(b"")
+        self._note_input()
         return events
 
     def _advance_phase(self, transition: TransitionTable) -> None:

@@ -280,6 +280,8 @@ def find_to(encoded: bytes, offsets: SectionOffsets) -> str | None:
     Raises:
         DecodeError: the properties are broken before or in this field.
     """
+    if offsets.properties_start == offsets.properties_end:
+        return None
     try:
         pos = _find(encoded, offsets, 2)
         if not pos:
@@ -318,6 +320,8 @@ def find_property(
     Raises:
         DecodeError: the properties are broken before or in this field.
     """
+    if offsets.properties_start == offsets.properties_end:
+        return None
     try:
         pos = _find(encoded, offsets, index)
     except (IndexError, struct.error):
@@ -374,11 +378,9 @@ def find_id_and_to(
 
 
 def _find(encoded: bytes, offsets: SectionOffsets, index: int) -> int:
-    """Return the offset of a field of the properties; 0 for an absent or null one."""
+    """Return the offset of a field of the properties, which exist; 0 for an absent or null one."""
     pos = offsets.properties_start
     end = offsets.properties_end
-    if pos == end:
-        return 0
     pos = pos + 3 if encoded[pos + 1] == 0x53 else _skip(encoded, pos + 1, end, MAX_DEPTH)
     code = encoded[pos]
     if code == 0xC0:

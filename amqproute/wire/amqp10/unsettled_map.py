@@ -157,8 +157,10 @@ class UnsettledMap:
             connection._count_ineffective()
         for each, changed in groups.items():
             connection.work += input_cost.SETTLED * len(changed)
-            connection._note_progress(len(changed))
-            connection._emit(DeliveriesUpdated(each, changed, state, settled))
+            if connection._ineffective:
+                connection._note_progress(len(changed))
+            connection._batch_link = None
+            connection._events.append(DeliveriesUpdated(each, changed, state, settled))
 
 
 def _shortened(state: object) -> object:
