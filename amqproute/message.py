@@ -263,7 +263,8 @@ class Message:
         ttl = (self._header or self.header).ttl
         absolute = None
         offsets = self.located or self.offsets
-        if offsets.properties_end != offsets.properties_start and self._may_expire_absolutely():
+        start = offsets.properties_start
+        if offsets.properties_end != start and _may_expire_absolutely(self.encoded, start):
             absolute = self.properties.absolute_expiry_time
         if absolute is not None:
             # Times at or before the epoch are long past; 0 would mean never.
@@ -272,14 +273,6 @@ class Message:
             return absolute or 0
         end = now_ms + int(ttl)
         return end if absolute is None else min(end, absolute)
-
-    def _may_expire_absolutely(self) -> bool:
-        """Return, without decoding, whether the properties reach as far as absolute-expiry-time."""
-        start = self.offsets.properties_start
-        encoded = self.encoded
-        if encoded[start : start + 4] == b"\x00\x53\x73\xc0":
-            return encoded[start + 5] > EXPIRY_FIELD
-        return encoded[start : start + 4] != b"\x00\x53\x73\x45"
 
     def twin(self, encoded: bytes) -> Message:
         """Return a message that differs from this one in the octets of its body alone.
@@ -330,10 +323,7 @@ class Message:
     @property
     def bare_from(self) -> int:
         """Offset of the first octet after header and annotations: bare message and footer."""
-        offsets = self.located or self.offsets
-        return max(
-            offsets.header_end, offsets.delivery_annotations_end, offsets.message_annotations_end
-        )
+        return (self.located or self.offsets).bare_start
 
     def received(self) -> Message:
         """Return the message as received: delivery annotations end at this hop (M-03).
@@ -455,6 +445,13 @@ def fresh_header(header: Header, delivery_count: int, first: bool, ttl: int | No
             delivery_count=delivery_count,
         )
     )
+
+
+def _may_expire_absolutely(encoded: bytes, start: int) -> bool:
+    """Return, without decoding, whether the properties reach as far as absolute-expiry-time."""
+    if encoded[start : start + 4] == b"\x00\x53\x73\xc0":
+        return encoded[start + 5] > EXPIRY_FIELD
+    return encoded[start : start + 4] != b"\x00\x53\x73\x45"
 
 
 def ends_with_data(encoded: bytes, start: int) -> bool:

@@ -20,6 +20,7 @@ from amqproute.address import (
     local_name,
     split_host,
 )
+from amqproute.broker.admission import check_target
 from amqproute.broker.binding import Binding, BindingDeclaration
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.declaration_checks import circles, impossible
@@ -719,7 +720,7 @@ class Broker:
             return target
         node = self._node(name)
         if isinstance(node, Queue):
-            node.check_target()
+            check_target(node.state.name, node.state.options)
         return node
 
     def source(self, name: str) -> INode:
@@ -727,8 +728,10 @@ class Broker:
         return self._node(name)
 
     def _node(self, name: str) -> Queue | Topic:
-        name = self.resolve(name)
+        name = self.aliases.get(name, name)
         node = self.nodes.get(name) or self.topics.get(name)
+        if node is not None and not name.startswith(RELAY_PREFIX):
+            return node
         local = local_name(name)
         if node is None and from_exchange_address(local) is not None:
             raise NotAllowed(

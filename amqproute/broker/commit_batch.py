@@ -136,6 +136,7 @@ class Batch:
         node: str,
         entries: Sequence[Entry],
         facts: Mapping[str, object] = _NO_FACTS,
+        now_us: int = 0,
     ) -> None:
         """Record in the journal how entries end with this batch.
 
@@ -144,10 +145,11 @@ class Batch:
             node: their node.
             entries: not to be changed any more.
             facts: fields of the records.
+            now_us: the wall clock, where it was read already.
         """
         if self.came is not None and entries:
             self.transaction.record(
-                DepartureEvent(kind, self._journal.now_us(), node, entries, facts)
+                DepartureEvent(kind, now_us or self._journal.now_us(), node, entries, facts)
             )
 
     def damaged(self, node: str, ids: Sequence[int], code: str) -> None:
@@ -231,7 +233,10 @@ class Batch:
         gate = self.gate
         if self.goes_ahead and gate.is_open and not (gate.has_failed or self.redo):
             for queue, entries in self.arrivals.items():
-                self._notify(queue.go_ahead, entries, self)
+                try:
+                    queue.go_ahead(entries, self)
+                except Exception:
+                    self._log_fault(queue.go_ahead)
         return done
 
     @property
@@ -252,26 +257,33 @@ class Batch:
         """
         self._undo()
 
-    def _notify(self, notify: Callable[..., object], *what: object) -> None:
-        """Notify one participant of the progress.
+    def _log_fault(self, notify: Callable[..., object]) -> None:
+        """Log the exception of a participant that was notified of the progress.
 
-        An exception there is a fault of this program, and no reason not to notify the others,
-        including the senders of the messages.
+        It is a fault of this program, and no reason not to notify the others, including the
+        senders of the messages.
         """
-        try:
-            notify(*what)
-        except Exception:
-            self.log.failure("a callback of a commit failed: {notify}", notify=notify)
+        self.log.failure("a callback of a commit failed: {notify}", notify=notify)
+
+    def _notify(self, listeners: Sequence[Callable[[], object]] | None) -> None:
+        for notify in listeners or ():
+            try:
+                notify()
+            except Exception:
+                self._log_fault(notify)
 
     def _committed(self, _: object) -> None:
         if self.gate.has_failed and self.transaction.begins():
             self.gate.has_failed = False
         for stream, ids in self._receipts.items():
             stream.confirm(ids)
-        for notify in self._when_committed or ():
-            self._notify(notify)
+        if self._when_committed is not None:
+            self._notify(self._when_committed)
         for queue, entries in self.arrivals.items():
-            self._notify(queue.arrived, entries)
+            try:
+                queue.arrived(entries)
+            except Exception:
+                self._log_fault(queue.arrived)
 
     def _failed(self, failure: Failure) -> Failure:
         self.gate.has_failed = True
@@ -284,9 +296,11 @@ class Batch:
         return failure
 
     def _undo(self) -> None:
-        for notify in self._when_failed or ():
-            self._notify(notify)
+        self._notify(self._when_failed)
         for queue, entries in self.arrivals.items():
-            self._notify(queue.not_arrived, entries)
+            try:
+                queue.not_arrived(entries)
+            except Exception:
+                self._log_fault(queue.not_arrived)
         for stream, ids in self._receipts.items():
             stream.unmark(ids)

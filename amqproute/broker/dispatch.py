@@ -38,7 +38,7 @@ class _Share:
     entries: list[Entry] = field(default_factory=list)
 
 
-def deal(state: QueueState, now_ms: int) -> tuple[Shares, list[Entry]]:
+def deal(state: QueueState, now_ms: int) -> tuple[Shares, list[Entry], bool]:
     """Take entries off the lines for consumers with capacity.
 
     Args:
@@ -46,7 +46,8 @@ def deal(state: QueueState, now_ms: int) -> tuple[Shares, list[Entry]]:
         now_ms: the wall clock; entries that have expired are not delivered.
 
     Returns:
-        The consumers with their entries; and the expired entries, which are off the lines as well.
+        The consumers with their entries; the expired entries, which are off the lines as well;
+        and whether some consumer has capacity left.
     """
     consumers = state.consumers
     expired: list[Entry] = []
@@ -56,13 +57,20 @@ def deal(state: QueueState, now_ms: int) -> tuple[Shares, list[Entry]]:
         if capacity > 0:
             shares.append(_Share(consumer, capacity))
     if not shares:
-        return [], expired
+        return [], expired, False
     if consumers.priorities and len(shares) > 1:
         for some in _by_priority(state, shares):
             _deal_among(state, some, now_ms, expired)
     else:
         _deal_among(state, shares, now_ms, expired)
-    return _given(shares), expired
+    has_room = False
+    given: Shares = []
+    for share in shares:
+        if share.left:
+            has_room = True
+        if share.entries:
+            given.append((share.consumer, share.entries))
+    return given, expired, has_room
 
 
 def _by_priority(state: QueueState, shares: Sequence[_Share]) -> list[list[_Share]]:
@@ -109,36 +117,30 @@ def deal_unlisted(state: QueueState, entries: Sequence[Entry]) -> Shares:
         capacity = consumer.capacity()
         if capacity > 0:
             shares.append(_Share(consumer, capacity))
-    if state.consumers.priorities and len(shares) > 1:
+    if len(shares) == 1:
+        share = shares[0]
+        share.entries = list(entries[: share.left])
+        state.acquired += len(share.entries)
+        return [(share.consumer, share.entries)]
+    if state.consumers.priorities:
         for some in _by_priority(state, shares):
             room = sum([share.left for share in some])
             _deal_unlisted_among(state, some, entries[:room])
             entries = entries[room:]
     else:
         _deal_unlisted_among(state, shares, entries)
-    return _given(shares)
+    return [(share.consumer, share.entries) for share in shares if share.entries]
 
 
 def _deal_unlisted_among(
     state: QueueState, shares: Sequence[_Share], entries: Sequence[Entry]
 ) -> None:
-    if len(shares) == 1:
-        shares[0].entries = list(entries[: shares[0].left])
-        state.acquired += len(shares[0].entries)
-    elif shares and entries:
+    if shares and entries:
         turn = 0
         for entry in entries[: sum([share.left for share in shares])]:
             turn = _give(shares, turn, entry)
             state.acquired += 1
         _turn_over(state, shares, turn)
-
-
-def _given(shares: Sequence[_Share]) -> Shares:
-    given = []
-    for share in shares:
-        if share.entries:
-            given.append((share.consumer, share.entries))
-    return given
 
 
 def _turn_over(state: QueueState, shares: Sequence[_Share], turn: int) -> None:

@@ -42,6 +42,7 @@ class DuplicateFilter:
         with_numbers: ids of the type ulong count as well.
 
     Attributes:
+        doubtful: entries put that may turn out to be duplicates when they arrive.
         is_full: ids have been left out since there were too many.
         run: number of starts of the index; pages requested in an earlier run are void.
     """
@@ -49,11 +50,11 @@ class DuplicateFilter:
     __slots__ = (
         "_bound",
         "_cursor",
-        "_doubtful",
         "_held",
         "_left",
         "_lines",
         "_uncommitted",
+        "doubtful",
         "is_full",
         "run",
         "with_numbers",
@@ -63,7 +64,7 @@ class DuplicateFilter:
         self.with_numbers = with_numbers
         self._held = MessageIdIndex()
         self._uncommitted: set[int] = set()
-        self._doubtful: set[Entry] = set()
+        self.doubtful: set[Entry] = set()
         self._lines: list[EntryList] = []
         self._cursor = 0
         self._bound = 0
@@ -73,11 +74,6 @@ class DuplicateFilter:
 
     def __len__(self) -> int:
         return len(self._held)
-
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether an entry has been put that may turn out to be a duplicate when it arrives."""
-        return bool(self._doubtful)
 
     # -- in ------------------------------------------------------------------------------------
 
@@ -96,7 +92,7 @@ class DuplicateFilter:
     def put(self, entry: Entry, identity: int) -> bool:
         """Note an entry that is about to be committed; False if there are too many ids."""
         if identity in self._uncommitted:
-            self._doubtful.add(entry)
+            self.doubtful.add(entry)
             return True
         if len(self._held) >= MOST:
             return False
@@ -107,13 +103,14 @@ class DuplicateFilter:
 
     def arrived(self, entries: Sequence[Entry]) -> list[Entry]:
         """Note committed entries; return the duplicates among them."""
-        self._uncommitted.difference_update([entry.identity for entry in entries])
-        if not self._doubtful:
+        if self._uncommitted:
+            self._uncommitted.difference_update([entry.identity for entry in entries])
+        if not self.doubtful:
             return []
         twice = []
         for entry in entries:
-            if entry in self._doubtful:
-                self._doubtful.discard(entry)
+            if entry in self.doubtful:
+                self.doubtful.discard(entry)
                 identity = self.identity(entry.message)
                 if identity in self._held:
                     twice.append(entry)
@@ -125,7 +122,7 @@ class DuplicateFilter:
     def not_arrived(self, entries: Iterable[Entry]) -> None:
         """Forget entries that could not be committed."""
         for entry in entries:
-            self._doubtful.discard(entry)
+            self.doubtful.discard(entry)
             if entry.identity:
                 self._uncommitted.discard(entry.identity)
                 self._held.discard(entry.identity)
@@ -145,7 +142,7 @@ class DuplicateFilter:
         """Forget entries that the queue does not hold any more."""
         held = self._held
         # Most queues hold no message with an id, so there is none to look for.
-        if held or self._lines:
+        if held.count or self._lines:
             for entry in entries:
                 if self._lines and not self._is_indexed(entry.line, entry.id):
                     self._left.add(entry.id)

@@ -38,12 +38,7 @@ __all__ = ["confirm_early", "deal_early", "keep_early"]
 def deal_early(state: QueueState, entries: Sequence[Entry], now_ms: int) -> Shares:
     """Acquire entries for early delivery; return the consumers with their entries."""
     consumers = state.consumers
-    levels = state.levels
-    if (
-        consumers.cursors
-        or not levels.is_empty
-        or levels.pending != len(entries) + len(state.early)
-    ):
+    if consumers.cursors or not state.levels.awaits(len(entries) + len(state.early)):
         return []
     for consumer in consumers.rotation:
         if not consumer.takes_ahead:

@@ -174,12 +174,12 @@ class EntryRemoval:
         self._state.counters.expired += len(entries)
         self.dead_letter(entries, DeadLetterReason.EXPIRED, error, batch)
 
-    def taken(self, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
-        """Remove entries that a consumer has accepted."""
+    def taken(self, entries: Sequence[Entry], batch: Batch, consumer: object, now_us: int) -> None:
+        """Remove entries that a consumer has accepted, at a time by the clock of the journal."""
         self._disposal.taken(self._queue, entries, batch, consumer)
         taker: EntryTaker = getattr(consumer, "taker", SOMEBODY)
         state = self._state
-        batch.ended(taker.kind, state.name, entries, taker.facts)
+        batch.ended(taker.kind, state.name, entries, taker.facts, now_us)
         self.end_rows(entries, batch)
         if state.duplicates is not None or state.quotas.by_number:
             state.forget(entries)

@@ -29,17 +29,21 @@ _ULONGS: Final = {0x44: 0, 0x53: 1, 0x80: 8}
 
 
 class MessageIdIndex:
-    """A multiset of hashes."""
+    """A multiset of hashes.
 
-    __slots__ = ("_buckets", "_count", "_shift")
+    Attributes:
+        count: number of hashes.
+    """
+
+    __slots__ = ("_buckets", "_shift", "count")
 
     def __init__(self) -> None:
         self._buckets = [array("Q")]
         self._shift = BITS
-        self._count = 0
+        self.count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __contains__(self, identity: int) -> bool:
         bucket = self._buckets[identity >> self._shift]
@@ -49,8 +53,8 @@ class MessageIdIndex:
     def add(self, identity: int) -> None:
         """Put a hash in, once more if it is there."""
         insort(self._buckets[identity >> self._shift], identity)
-        self._count += 1
-        if self._count > BUCKET * len(self._buckets):
+        self.count += 1
+        if self.count > BUCKET * len(self._buckets):
             self._grow()
 
     def discard(self, identity: int) -> None:
@@ -59,8 +63,8 @@ class MessageIdIndex:
         at = bisect_left(bucket, identity)
         if at < len(bucket) and bucket[at] == identity:
             del bucket[at]
-            self._count -= 1
-            if not self._count:
+            self.count -= 1
+            if not self.count:
                 self._buckets = [array("Q")]
                 self._shift = BITS
 

@@ -101,6 +101,14 @@ class PriorityQueues:
                 return False
         return True
 
+    def awaits(self, count: int) -> bool:
+        """Return whether so many entries are pending, and none is available."""
+        for line in self.lines:
+            if line.paged or line.returned or len(line.resident) > line.seats:
+                return False
+            count -= line.pending
+        return count == 0
+
     @property
     def in_memory(self) -> int:
         """Number of available entries in memory."""

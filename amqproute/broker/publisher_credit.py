@@ -173,7 +173,7 @@ class Publishers:
     def allowance(self, publisher: IPublisher) -> int:
         """Return the number of messages that this publisher may have on the way."""
         space = self._node.space()
-        if not self._node.is_bounded or len(self._links) < 2:
+        if len(self._links) < 2 or not self._node.is_bounded:
             return space
         granted, reserved = self._of_others(publisher)
         part, left_over = divmod(space, len(self._links))

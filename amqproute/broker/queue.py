@@ -64,6 +64,7 @@ from amqproute.broker.expiry import (
 )
 from amqproute.broker.length_limit import take_excess
 from amqproute.broker.lifetime_policy import LifetimePolicy
+from amqproute.broker.message_id_index import identity_of
 from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import AT_ONCE_MS, QueueLimits
@@ -469,7 +470,7 @@ class Queue:
         duplicates = state.duplicates
         identity = 0
         if duplicates is not None:
-            identity = duplicates.identity(message)
+            identity = identity_of(message, duplicates.with_numbers)
             if identity and duplicates.holds(identity):
                 state.counters.duplicates += not batch.is_rehearsal
                 batch.repeated(state.name, message, origin)
@@ -616,7 +617,7 @@ class Queue:
             not state.consumers.rotation
             or self._is_busy
             or state.is_deleted
-            or (state.duplicates is not None and state.duplicates.is_in_doubt)
+            or (state.duplicates is not None and state.duplicates.doubtful)
             or (state.is_relay and not batch.is_plain)
             or state.options.archive_unreachable
         ):
@@ -645,8 +646,8 @@ class Queue:
         if state.is_deleted:
             self._remove_late(confirm_early(state, entries))
             return
-        if state.duplicates is not None:
-            entries = self._without_repetitions(entries, state.duplicates)
+        if state.duplicates is not None and (twice := state.duplicates.arrived(entries)):
+            entries = self._without_repetitions(entries, twice)
         state.counters.enqueued += len(entries)
         if state.early:
             entries = confirm_early(state, entries)
@@ -667,7 +668,7 @@ class Queue:
                 entry.line.arrived(entry, len(entry.message.encoded))
         if earliest_ms:
             self._watch_expiry(earliest_ms)
-        if consumers.rotation or consumers.standby:
+        if entries and (consumers.rotation or consumers.standby):
             self.dispatch()
         if fleeting and (expired := take_fleeting(fleeting)):
             self._expire(expired)
@@ -793,12 +794,9 @@ class Queue:
             )
 
     def _without_repetitions(
-        self, entries: Sequence[Entry], duplicates: DuplicateFilter
+        self, entries: Sequence[Entry], twice: Sequence[Entry]
     ) -> Sequence[Entry]:
         """Remove duplicates of messages whose first copy was on its way when they were put."""
-        twice = duplicates.arrived(entries)
-        if not twice:
-            return entries
         state = self.state
         state.counters.duplicates += len(twice)
         for entry in twice:
@@ -871,14 +869,6 @@ class Queue:
         movers = self.state.consumers.movers - leaving
         admission.check_source(self.name, self.options, copies, movers)
 
-    def check_target(self) -> None:
-        """Check that messages may be sent to this queue (N-14).
-
-        Raises:
-            NotAllowed: clients can only receive from it.
-        """
-        admission.check_target(self.name, self.options)
-
     def dispatch(self) -> None:
         """Deliver what is available. See `ISource.dispatch`.
 
@@ -907,9 +897,9 @@ class Queue:
         if state.levels.is_empty:
             if consumers.cursors:
                 self._scan()  # cursors that are behind must learn that nothing is left
-            self._notify_exhausted(with_capacity_only=False)
+            self._notify_exhausted(consumers.rotation)
             return
-        dealt, expired = deal(state, self._now_ms())
+        dealt, expired, has_room = deal(state, self._now_ms())
         try:
             if expired:
                 self._expire(expired)
@@ -925,18 +915,18 @@ class Queue:
         if consumers.cursors:
             is_loading = self._scan() or is_loading
         if not is_loading and not self._again:  # what has come back takes another round
-            # Consumers that still have capacity are barred from the remaining entries, or do not
-            # select them.
-            self._notify_exhausted(with_capacity_only=state.levels.has_resident)
+            if not state.levels.has_resident:
+                self._notify_exhausted(consumers.rotation)
+            elif has_room:
+                # Consumers that still have capacity are barred from the remaining entries, or do
+                # not select them.
+                self._notify_exhausted([each for each in consumers.rotation if each.capacity() > 0])
 
-    def _notify_exhausted(self, with_capacity_only: bool) -> None:
+    def _notify_exhausted(self, notified: Sequence[IConsumer]) -> None:
         """Notify consumers that no entry waits for them."""
-        consumers = self.state.consumers
-        notified = consumers.rotation
-        if with_capacity_only:
-            notified = [each for each in notified if each.capacity() > 0]
+        cursors = self.state.consumers.cursors
         for consumer in tuple(notified):
-            if not (consumers.cursors and consumers.cursors.get(consumer)):
+            if not (cursors and cursors.get(consumer)):
                 consumer.exhausted()
 
     def _deliver(self, dealt: Shares) -> None:
@@ -1114,8 +1104,9 @@ class Queue:
 
     def _accept(self, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
         self.state.acquired -= len(entries)
-        self._removal.taken(entries, batch, consumer)
-        if now_us := self._journal.now_us():
+        now_us = self._journal.now_us()
+        self._removal.taken(entries, batch, consumer, now_us)
+        if now_us:
             stages = self._stages
             (stages.relay if self.state.is_relay else stages.local).observe(entries, now_us)
         self._departed()
@@ -1188,7 +1179,7 @@ class Queue:
         """Notify listeners that entries have left."""
         if self.life is not None:
             self._call_once(self.life.look)
-        if self.when_empty is not None and not self.state.depth:
+        if self.when_empty is not None and self.state.is_empty:
             self._call_once(self.when_empty)
         if self._space.waiters.waiting:
             self._space.freed()

@@ -116,6 +116,11 @@ class QueueState:
         return self.levels.available + self.acquired + len(self.retry_delay)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no message is held."""
+        return not self.acquired and self.levels.is_empty and not len(self.retry_delay)
+
+    @property
     def taken(self) -> int:
         """Occupied places: messages held or on their way here, and reserved places."""
         # Early delivered entries are acquired already, or have left.

@@ -213,7 +213,7 @@ class Application:
         self._early_damage: list[tuple[str, Sequence[DamagedEntry]]] | None = []
         state = config.state_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.clock = AgeClock(now_ms, awake_clock())
+        self.clock = AgeClock(time.time_ns, awake_clock())
         self.clock.when_slept = self._slept
         self.clock_watch = ClockWatch(self.clock, reactor, self._problems_changed, self._postpone)
         self.on_problems_changed: Callable[[], object] = lambda: None
@@ -489,6 +489,7 @@ class Application:
             tolerates_missing_body=lambda: self.config.tolerate_missing_body,
         )
         self.links.amqp10 = self.amqp10
+        self.links.set_timeouts(config)
         suspended = self.amqp10.suspended
         self.watermarks = make_watermarks(
             self.broker, self.store, self._reactor, self.shared, suspended, self.relay, config

@@ -71,6 +71,7 @@ class AttachedLinks:
         is_new_policy = make_policy(config).rules != self._access.rules
 
         def apply() -> None:
+            self.set_timeouts(config)
             self.detach_removed_nodes(removed_aliases)
             self._contracts.adopt(self.connections)
             if self.amqp10 is None or not is_new_policy:
@@ -82,6 +83,13 @@ class AttachedLinks:
                 )
 
         return apply
+
+    def set_timeouts(self, config: Config) -> None:
+        """Apply the time limits of receivers."""
+        if self.amqp10 is not None:
+            common = self.amqp10.common
+            common.lock_seconds = config.limits.lock_timeout
+            common.consumer_seconds = config.limits.consumer_timeout
 
     def detach_removed_nodes(self, aliases: AbstractSet[str]) -> None:
         """Detach the links of nodes that no longer exist, and of removed aliases."""

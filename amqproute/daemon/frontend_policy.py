@@ -52,14 +52,6 @@ class ConfiguredPolicy(ConnectionPolicy):
             return True  # it was found
         return hostname.lower().rstrip(".") in self._transfer.rules.router.own_names
 
-    def lock_seconds(self) -> float:
-        """See `ConnectionPolicy.lock_seconds`."""
-        return self._config().limits.lock_timeout
-
-    def consumer_seconds(self) -> float:
-        """See `ConnectionPolicy.consumer_seconds`."""
-        return self._config().limits.consumer_timeout
-
     def peer_opened(self, principal: Principal) -> None:
         """See `ConnectionPolicy.peer_opened`."""
         self._relay.peer_called(principal)

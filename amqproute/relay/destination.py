@@ -601,13 +601,14 @@ class Destination:
     ) -> None:
         """See `SessionListener.outcome_received` (T-23)."""
         count = len(entries)
-        self.window.succeeded(count, self.in_flight + count)
+        in_flight = 0 if self._session is None else self._session.in_flight
+        self.window.succeeded(count, in_flight + count)
         self._share.done(entries)
         self.outcomes.outcome(entries, verdict, outcome)
         if verdict.action is FailureAction.SETTLE:
             self.life.was_useful = True
             self.avoid = None
-            if self.failures:
+            if self.backoff.failures:
                 self._forget_failures()
 
     def events_handled(self) -> None:

@@ -101,8 +101,10 @@ class LargeMessageLink:
     @property
     def in_flight(self) -> int:
         """The number of entries without an outcome, on this link only."""
-        link = self.link if self.is_own else None
-        return len(self.waiting) + (len(link.unsettled) if link is not None else 0)
+        link = self.link
+        if link is None or link is self._carrier.link:
+            return len(self.waiting)
+        return len(self.waiting) + len(link.unsettled)
 
     def deliveries(self) -> list[Delivery]:
         """Return the unsettled deliveries on the second link."""

@@ -108,7 +108,8 @@ class OutcomeProcessor:
             was_aside = any(self.suspects.ends_of(each) for each in ids)
             self.suspects.answered(ids, taken=action is FailureAction.SETTLE)
         if action is FailureAction.SETTLE:
-            self.relayed(entries, outcome)
+            self.tally.relayed += len(entries)
+            self._settle(entries, outcome)
             if self._aside and (was_aside or not self._queue.available):
                 self._bring_back_one()
         elif action is FailureAction.REJECT:
@@ -123,11 +124,6 @@ class OutcomeProcessor:
         kind = self._rejections.note(self._key, count, condition, words)
         kinds = self.tally.rejections
         kinds[kind] = kinds.get(kind, 0) + count
-
-    def relayed(self, entries: Sequence[Entry], outcome: Outcome) -> None:
-        """Remove entries that the peer has accepted."""
-        self.tally.relayed += len(entries)
-        self._settle(entries, outcome)
 
     def refused(self, entries: Sequence[Entry], error: ErrorDetails) -> None:
         """Dispose of entries that the peer will never accept."""
@@ -297,12 +293,12 @@ class OutcomeProcessor:
     def _settle(self, entries: Sequence[Entry], outcome: Outcome) -> None:
         self._queue.settle(entries, outcome, self._current(), consumer=self._consumer)
         self._removals.add([entry.id for entry in entries])
-        self._forget_retries(entries)
+        if self._retries:
+            self._forget_retries(entries)
 
     def _forget_retries(self, entries: Sequence[Entry]) -> None:
-        if self._retries:
-            for entry in entries:
-                self._retries.pop(entry.id, None)
+        for entry in entries:
+            self._retries.pop(entry.id, None)
 
     def commit(self) -> None:
         """Commit what one read's events have settled, and use the freed capacity."""

@@ -216,7 +216,9 @@ class PeerSession:
     @property
     def in_flight(self) -> int:
         """The number of deliveries without an outcome."""
-        return self._large.in_flight + (len(self.link.unsettled) if self.link is not None else 0)
+        count = 0 if self.link is None else len(self.link.unsettled)
+        large = self._large
+        return count + large.in_flight if large.waiting or large.link is not None else count
 
     def holds(self) -> list[Entry]:
         """Return the entries without an outcome."""
@@ -311,7 +313,8 @@ class PeerSession:
                 continue
             entry.attempted = True
             message.forget()
-        self._look_at_credit(now_ms)
+        if link.credit <= 0 or self.no_credit_since_ms is not None:
+            self._look_at_credit(now_ms)
         self.flush()
         return refused
 
@@ -659,9 +662,12 @@ class PeerSession:
         if not event.settled:
             self._answers.append((event.deliveries, state))
         if entries:
-            verdict = self._heard(failure_verdict.for_outcome(outcome))
+            verdict = failure_verdict.for_outcome(outcome)
+            if verdict.retry_after:
+                verdict = self._heard(verdict)
             self._listener.outcome_received(entries, verdict, outcome)
-        self._large.go()
+        if self._large.link is not None:
+            self._large.go()
 
     def _flowed(self, event: object) -> None:
         self._look_at_credit(self._now_ms())

@@ -71,7 +71,7 @@ class AgeClock:
     """The time scale by which messages age.
 
     Args:
-        wall_ms: the wall clock, ms since the epoch.
+        wall_ns: the wall clock, ns since the epoch.
         seconds: a monotonic clock.
         running: one that stops while the machine is suspended.
 
@@ -88,29 +88,29 @@ class AgeClock:
         "_running",
         "_seconds",
         "_since",
-        "_wall_ms",
+        "_wall_ns",
         "jump_ms",
         "when_slept",
     )
 
     def __init__(
         self,
-        wall_ms: Callable[[], int],
+        wall_ns: Callable[[], int],
         seconds: Callable[[], float],
         running: Callable[[], float] = time.monotonic,
     ) -> None:
         self.when_slept: Callable[[], object] = lambda: None
         self._running = running
         self._asleep = seconds() - running()
-        self._wall_ms = wall_ms
+        self._wall_ns = wall_ns
         self._seconds = seconds
-        self._base_ms = wall_ms()
+        self._base_ms = wall_ns() // 1_000_000
         self._since = seconds()
         self.jump_ms = 0
 
     def now_ms(self) -> int:
         """Return the time, ms since the epoch."""
-        wall_ms = self._wall_ms()
+        wall_ms = self._wall_ns() // 1_000_000
         seconds = self._seconds()
         before, self._asleep = self._asleep, seconds - self._running()
         if self._asleep - before > STEP_SECONDS:

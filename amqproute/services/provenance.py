@@ -149,7 +149,10 @@ class Provenance:
             InvalidField: a client uses an unknown value.
             DecodeError: annotations or properties cannot be read.
         """
-        marks = marks_of(message.annotation_bytes)
+        offsets = message.located or message.offsets
+        marks = NO_MARKS
+        if offsets.message_annotations_end:
+            marks = marks_of(message.annotation_bytes)
         if origin.is_peer:
             return self._from_peer(message, marks, origin)
         return self._from_client(message, marks, origin)

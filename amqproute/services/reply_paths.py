@@ -145,8 +145,10 @@ class ReplyPaths:
         if not self.is_making:
             return message
         address = message.reply_to
+        if not isinstance(address, str) or not address:
+            return message
         domain = self._domain()
-        if not isinstance(address, str) or not address or not domain:
+        if not domain:
             return message
         name = from_compatibility(address) or address
         host = origin.principal.host

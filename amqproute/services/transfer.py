@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import Final
 
 from zope.interface import implementer
 
@@ -42,6 +43,9 @@ from amqproute.routing.table import Router
 from amqproute.services.provenance import Provenance
 from amqproute.services.reply_paths import ReplyPaths
 from amqproute.values import SERVICE_BYTES, Local, NextHop, Origin, Principal
+
+BOUNDLESS: Final = 1 << 31
+"""Space of a target that takes any number of messages."""
 
 
 def _none(_: Principal) -> Sequence[str]:
@@ -164,7 +168,7 @@ class TransferService:
 
     def space(self) -> int:
         """Return the number of further messages that fit: relay queues page, so always many."""
-        return 1 << 31
+        return BOUNDLESS
 
     def when_space(self, notify: Callable[[], None]) -> None:
         """Do nothing: there is always space here."""
@@ -311,10 +315,10 @@ class TransferService:
 
     def keep(self, target: ITarget, message: Message, batch: Batch, origin: Origin) -> None:
         """Put a message on a node once: check its trail and its receipt (T-27, T-36)."""
-        section = message.annotation_bytes
-        if section:
+        offsets = message.located or message.offsets
+        if offsets.message_annotations_end:
             try:
-                self._check_trail(section)
+                self._check_trail(message.annotation_bytes)
             except NotAllowed:
                 self.tally.loops += not batch.is_rehearsal
                 raise
@@ -358,7 +362,7 @@ class AliasTarget:
 
     def space(self) -> int:
         """See `TransferService.space`."""
-        return self._service.space()
+        return BOUNDLESS
 
     def when_space(self, notify: Callable[[], None]) -> None:
         """Do nothing: there is always space here."""

@@ -122,7 +122,7 @@ class DecisionMachine(RuleBasedStateMachine):
         """A consumer has capacity for more: everybody gets their share, in order."""
         self.consumers[which].room += room
         rooms = [each.room for each in self.consumers]
-        dealt, expired = deal(self.state, self.now_ms)
+        dealt, expired, _ = deal(self.state, self.now_ms)
         for entry in expired:
             assert 0 < entry.expires_ms <= self.now_ms
             self.end(entry)

@@ -163,7 +163,7 @@ class LockTimeoutTests(OutcomeCase):
     seconds = 80.0
 
     def consume(self, **fields: Any) -> None:
-        self.house.shared.lock_seconds = lambda: self.seconds
+        self.house.shared.lock_seconds = self.seconds
         super().consume(**fields)
 
     @property
@@ -250,11 +250,11 @@ class LockTimeoutTests(OutcomeCase):
     def test_changed(self) -> None:
         """Another time is in force from the next look on; 0 ends it."""
         self.take(1)
-        self.seconds = 0
+        self.house.shared.lock_seconds = 0
         self.wait(500)
         self.assertTrue(self.client.none(spec.Disposition))
         self.assertEqual(self.take(1, delivery_count=1, next_incoming_id=1), [b"1"])
-        self.seconds = 8
+        self.house.shared.lock_seconds = 8
         self.assertEqual(self.take(1, delivery_count=2, next_incoming_id=2), [b"2"])
         self.wait(12)
         self.assertTrue(self.client.all(spec.Disposition))

@@ -166,8 +166,8 @@ OBSERVED: Final[dict[str, Probe]] = {
     "reports": lambda app: (app.delays.reporter.terms, app.delays.after_seconds),  # type: ignore[union-attr]
     "store": lambda app: app.watermarks.terms,  # type: ignore[union-attr]
     "staging": lambda app: app.store.staging.terms,
-    "limits.lock-timeout": lambda app: app.shared.lock_seconds(),  # type: ignore[union-attr]
-    "limits.consumer-timeout": lambda app: app.shared.consumer_seconds(),  # type: ignore[union-attr]
+    "limits.lock-timeout": lambda app: app.shared.lock_seconds,  # type: ignore[union-attr]
+    "limits.consumer-timeout": lambda app: app.shared.consumer_seconds,  # type: ignore[union-attr]
     "journal": lambda app: (app.journaling.kept.terms, app.journaling._seconds),  # type: ignore[union-attr]
     "peers.trace-context": lambda app: app._agent._identity.tracing(  # type: ignore[union-attr]
         NextHop("beta.example", "beta.example")

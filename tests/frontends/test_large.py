@@ -132,7 +132,7 @@ class Locked(LargeCase):
 
     def test_on_its_way(self) -> None:
         """Its time runs from when all of it has been sent, however slow the disk."""
-        self.house.shared.lock_seconds = lambda: 8.0
+        self.house.shared.lock_seconds = 8.0
         self.client.send(self.sender(), self.large())
         self.run_now()
         reader = type(self.rests()[0].reader())

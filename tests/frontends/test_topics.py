@@ -636,7 +636,7 @@ class DurableTests(TopicCase):
 
     def test_lock_timeout(self) -> None:
         """O-04: what one link of a shared subscription leaves unsettled goes to the others."""
-        self.house.shared.lock_seconds = lambda: 8.0
+        self.house.shared.lock_seconds = 8.0
         words = (Symbol("shared"),)
         hanging = self.durable(name="s", capabilities=words)
         volatile = self.subscribe(name="volatile")

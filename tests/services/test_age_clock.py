@@ -23,10 +23,13 @@ class AgeClockTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.reactor = Clock()
         self.off_ms = 0
-        self.clock = AgeClock(self.wall_ms, self.reactor.seconds)
+        self.clock = AgeClock(self.wall_ns, self.reactor.seconds)
 
     def wall_ms(self) -> int:
         return EPOCH_MS + self.off_ms + round(self.reactor.seconds() * 1000)
+
+    def wall_ns(self) -> int:
+        return 1_000_000 * self.wall_ms()
 
     def test_corrections(self) -> None:
         """The adjustments of a time daemon are followed, both ways."""
@@ -51,7 +54,7 @@ class AgeClockTests(SynchronousTestCase):
         asleep = [0.0]
         told: list[int] = []
         clock = AgeClock(
-            self.wall_ms, self.reactor.seconds, lambda: self.reactor.seconds() - asleep[0]
+            self.wall_ns, self.reactor.seconds, lambda: self.reactor.seconds() - asleep[0]
         )
         clock.when_slept = lambda: told.append(clock.jump_ms)
         self.reactor.advance(100)
@@ -78,7 +81,8 @@ class AgeClockTests(SynchronousTestCase):
         reactor = Clock()
         off = [0]
         clock = AgeClock(
-            lambda: EPOCH_MS + off[0] + round(reactor.seconds() * 1000), reactor.seconds
+            lambda: 1_000_000 * (EPOCH_MS + off[0] + round(reactor.seconds() * 1000)),
+            reactor.seconds,
         )
         for seconds, off_ms in steps:
             before = clock.now_ms()
@@ -98,7 +102,7 @@ class WatchTests(SynchronousTestCase):
         self.answer: Deferred[None] = succeed(None)
         self.changes = 0
         clock = AgeClock(
-            lambda: EPOCH_MS + self.off_ms + round(self.reactor.seconds() * 1000),
+            lambda: 1_000_000 * (EPOCH_MS + self.off_ms + round(self.reactor.seconds() * 1000)),
             self.reactor.seconds,
         )
         self.watch = ClockWatch(clock, self.reactor, self.changed, self.postpone)

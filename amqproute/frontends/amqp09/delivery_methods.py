@@ -123,7 +123,7 @@ class DeliveryMethods(TopologyMethods):
         """Return how long a delivery may be unacknowledged, by its queue or the setting."""
         limits = getattr(cast(_OfConsumer, context).consumer.source, "limits", None)
         ms = limits.consumer_timeout_ms if isinstance(limits, QueueLimits) else None
-        return self.context.consumer_seconds() if ms is None else ms / 1000
+        return self.context.consumer_seconds if ms is None else ms / 1000
 
     def _overdue(self, seconds: float) -> None:
         self.fail(

@@ -148,7 +148,9 @@ class Frontend(ClientConnection):
         with self.event_batch:
             for event in events:
                 handlers[type(event)](event)
-        self.endpoint_quota.update(self.connection.endpoint_octets)
+        quota, octets = self.endpoint_quota, self.connection.endpoint_octets
+        if octets != quota.counted:
+            quota.update(octets)
 
     def end_endpoints(self) -> None:
         """See `ClientConnection.end_endpoints`."""

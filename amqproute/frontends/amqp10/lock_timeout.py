@@ -11,7 +11,7 @@ bound, and never shorter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -23,29 +23,39 @@ LOOKS: Final = 8
 """Number of checks of a delivery before its time is over."""
 
 
+class LockTerms(Protocol):
+    """The terms of all links.
+
+    Attributes:
+        lock_seconds: the longest time without an outcome; 0 for no limit. It may change.
+    """
+
+    lock_seconds: float
+
+
 class LockMonitor:
     """Watches the unsettled deliveries of one sending link.
 
     Args:
         clock: the clock for its timer.
-        seconds: returns the longest time without an outcome; 0 for no limit. It may change.
+        terms: the longest time without an outcome.
         link: the link.
         is_sent: returns whether all of a delivery has been sent, so that its time runs.
         overdue: called with the deliveries whose time is over, oldest first, and that time.
     """
 
-    __slots__ = ("_clock", "_is_sent", "_link", "_overdue", "_seconds", "_since", "_timer")
+    __slots__ = ("_clock", "_is_sent", "_link", "_overdue", "_since", "_terms", "_timer")
 
     def __init__(
         self,
         clock: IReactorTime,
-        seconds: Callable[[], float],
+        terms: LockTerms,
         link: Link,
         is_sent: Callable[[Delivery], bool],
         overdue: Callable[[Sequence[Delivery], float], None],
     ) -> None:
         self._clock = clock
-        self._seconds = seconds
+        self._terms = terms
         self._link = link
         self._is_sent = is_sent
         self._overdue = overdue
@@ -54,7 +64,7 @@ class LockMonitor:
 
     def watch(self) -> None:
         """Check the link's deliveries from now on, if there is a bound."""
-        if self._timer is None and self._seconds() > 0:
+        if self._timer is None and self._terms.lock_seconds > 0:
             self._look()
 
     def stop(self) -> None:
@@ -66,7 +76,7 @@ class LockMonitor:
 
     def _look(self) -> None:
         self._timer = None
-        seconds, now = self._seconds(), self._clock.seconds()
+        seconds, now = self._terms.lock_seconds, self._clock.seconds()
         since: dict[Delivery, float] = {}
         overdue = []
         if seconds > 0:

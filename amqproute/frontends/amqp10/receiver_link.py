@@ -236,17 +236,20 @@ class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
             return enclose(delivery.message_format, delivery.payload, delivery.rest)
         message = Message(delivery.payload, delivery.rest)
         most = self._connection.limits.header_bytes
-        if message.bare_from > most:
+        offsets = message.offsets
+        if offsets.bare_start > most:
             # Every hop reads and rewrites these: they are no place for a body.
             raise ResourceLimitExceeded(
-                f"header and annotations have {message.bare_from} octets, the limit is {most}",
+                f"header and annotations have {offsets.bare_start} octets, the limit is {most}",
                 info={"limiter": "header-and-annotations"},
             )
-        if not message.has_body:
+        if not offsets.body_code and message.rest is None:
             self._check_bodiless(message)
         # Later readers of a section, here or at the next hop, could not reject it (M-23, M-24).
-        check_sections(message.encoded, message.located or message.offsets)
-        return self._context.common.nodes.admitted(message.received(), self.origin)
+        check_sections(message.encoded, offsets)
+        if offsets.delivery_annotations_end:
+            message = message.received()
+        return self._context.common.nodes.admitted(message, self.origin)
 
     def _check_bodiless(self, message: Message) -> None:
         """Check that a message without a body may be taken (M-22).

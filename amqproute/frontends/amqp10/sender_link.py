@@ -142,7 +142,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
             context = self._context
             self._locks = LockMonitor(
                 context.transactions.clock,
-                context.lock_seconds,
+                context,
                 link,
                 self._is_sent,
                 self._take_back,

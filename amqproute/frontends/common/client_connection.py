@@ -79,7 +79,9 @@ class FrontendContext:
         connections: every connection.
         detaching: functions that are called with an `IsRemoved` after the connections: they end
             state of such nodes that outlives connections.
-        serves, lock_seconds, consumer_seconds, peer_opened, seen, contracts, hosts: of the policy.
+        lock_seconds: the longest time without an outcome of a delivery (O-04); 0 for no limit.
+        consumer_seconds: the same without an acknowledgement in 0-9 and 0-9-1.
+        serves, peer_opened, seen, contracts, hosts: of the policy.
         unauthenticated_log: keeps refused connections from filling the log.
         memory: octets of messages on their way in, of all connections.
         partial_deliveries: unfinished deliveries of all connections.
@@ -138,8 +140,8 @@ class FrontendContext:
         self.contracts = policy.contracts
         self.hosts = policy.hosts
         self.serves = policy.serves
-        self.lock_seconds = policy.lock_seconds
-        self.consumer_seconds = policy.consumer_seconds
+        self.lock_seconds = 0.0
+        self.consumer_seconds = 0.0
         self.peer_opened = policy.peer_opened
         self.seen = policy.seen
         self.stream = stream
@@ -176,6 +178,10 @@ class FrontendContext:
         return sum([each.detach_unauthorized() for each in tuple(self.connections)])
 
 
+def _nothing() -> None:
+    """There is no transport to write to."""
+
+
 class ClientConnection(ABC):
     """One accepted connection.
 
@@ -191,6 +197,8 @@ class ClientConnection(ABC):
         is_held: whether reading is paused because too much waits for the disk.
         is_paused: whether writing is paused because the transport's buffer is full.
         probe: the id of a prober; empty for others.
+        flush: has the engine's output written in this turn of the reactor; does nothing while there
+            is no transport.
     """
 
     log = Logger()
@@ -214,6 +222,7 @@ class ClientConnection(ABC):
         self.probe = ""
         self._listener = listener
         self._pump: IConnectionPump | None = None
+        self.flush: Callable[[], None] = _nothing
         self._uncommitted_bytes = 0
         self._party: tuple[str, Hashable] | None = None
         self._expiry: IDelayedCall | None = None
@@ -414,6 +423,7 @@ class ClientConnection(ABC):
     def connected(self, pump: IConnectionPump) -> None:
         """See `IConnectionUser.connected`."""
         self._pump = pump
+        self.flush = pump.schedule_flush
         self.context.connections.add(self)
 
     def secured(self, facts: TransportFacts) -> None:
@@ -445,6 +455,7 @@ class ClientConnection(ABC):
         self._stop_expiry()
         self.error_log.log_suppressed()
         self._pump = None
+        self.flush = _nothing
         self.is_lost = True
         self.endpoint_quota.end()
         self._drop_parts()
@@ -453,11 +464,6 @@ class ClientConnection(ABC):
         """End all endpoints with the connection, and return the entries they held."""
         for endpoint in self.endpoints():
             endpoint.leave()
-
-    def flush(self) -> None:
-        """Write the engine's output in this turn of the reactor."""
-        if self._pump is not None:
-            self._pump.schedule_flush()
 
     def drop(self, words: str) -> None:
         """End the connection without a word to the other side."""

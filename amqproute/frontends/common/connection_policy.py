@@ -28,14 +28,6 @@ class ConnectionPolicy:
         """Return whether the host name of an open is one of ours (A-16)."""
         return True
 
-    def lock_seconds(self) -> float:
-        """Return the longest time without an outcome of a delivery (O-04); 0 for no limit."""
-        return 0.0
-
-    def consumer_seconds(self) -> float:
-        """Return the longest time without an acknowledgement in 0-9 and 0-9-1; 0 for no limit."""
-        return 0.0
-
     def peer_opened(self, principal: Principal) -> None:
         """Handle a connection opened by a peer, which is a sign that it can be reached."""
 

@@ -69,6 +69,9 @@ class EndpointQuota:
     Args:
         owner: the connection.
         memory: the memory of all connections.
+
+    Attributes:
+        counted: the octets of the engine to which the count agrees.
     """
 
     def __init__(self, owner: EndpointOwner, memory: EndpointMemory) -> None:
@@ -76,6 +79,7 @@ class EndpointQuota:
         self._memory = memory
         self._taken = 0
         self._waiting = 0
+        self.counted = 0
         self._refused = 0
         self._is_ended = False
 
@@ -98,6 +102,7 @@ class EndpointQuota:
         if octets <= room:
             self._refused = 0
             self._taken += octets
+            self.counted += octets
             shares.take(octets, *party)
             return
         self._refused += 1
@@ -109,6 +114,7 @@ class EndpointQuota:
     def wait(self, octets: int) -> None:
         """Add an attach that is kept while its answer is delayed, even if its link ends."""
         self._waiting += octets
+        self.counted -= octets
 
     def update(self, octets: int) -> None:
         """Update the count: links have been answered, or have ended.
@@ -116,11 +122,12 @@ class EndpointQuota:
         Args:
             octets: the octets of sessions and links, as the engine counts them.
         """
-        counted = self._waiting if self._is_ended else octets + self._waiting
-        difference = counted - self._taken
+        self.counted = 0 if self._is_ended else octets
+        taken = self.counted + self._waiting
+        difference = taken - self._taken
         if not difference:
             return
-        self._taken = counted
+        self._taken = taken
         if difference > 0:
             self._memory.shares.take(difference, *self._owner.party)
         else:

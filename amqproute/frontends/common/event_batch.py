@@ -174,7 +174,9 @@ class EventBatch:
 
     def put(self, publisher: PublishingLink[D], deliveries: Sequence[D]) -> None:
         """Put the deliveries of a link."""
-        batch = self._batch or self.batch()
+        batch = self._batch
+        if batch is None:
+            batch = self._batch = self._broker.begin()
         published = publisher.received(deliveries, batch)
         if published:
             # Another batch, if these deliveries have committed a transaction.
@@ -244,7 +246,9 @@ class EventBatch:
         self._owner.release(size)
         for publisher, deliveries, _ in published:
             publisher.committed(deliveries)
-        self._settled(None, answers)
+        for consumer, settled, outcome in answers:
+            consumer.settle_deliveries(settled, outcome)
+        self._owner.flush()
 
     def _failed(
         self, failure: Failure, batch: Batch, published: _Runs, answers: _Answers, size: int

@@ -101,6 +101,9 @@ class NodeAccess:
             ``x@y``.
         auto_create: creates a queue of this name for a principal, and returns a Deferred that fires
             with it when it is on the disk; None where links create no queues (Q-38).
+
+    Attributes:
+        admitted: returns a message as it is taken from its sender; see `services.provenance`.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class NodeAccess:
         self.broker = broker
         self._service = service
         self._auto_create = auto_create
+        self.admitted = service.provenance.admitted
 
     # -- nodes that are sent to ------------------------------------------------------------------
 
@@ -186,10 +190,6 @@ class NodeAccess:
                 self.transfer(principal)
             else:
                 self.target(address, principal)
-
-    def admitted(self, message: Message, origin: Origin) -> Message:
-        """Return a message as it is taken from its sender; see `services.provenance`."""
-        return self._service.provenance.admitted(message, origin)
 
     # -- nodes that are received from ------------------------------------------------------------
 

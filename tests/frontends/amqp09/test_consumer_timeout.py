@@ -15,7 +15,7 @@ class ConsumerTimeoutTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.world = Network()
         self.house = self.world.house()
-        self.house.shared.consumer_seconds = lambda: 80.0
+        self.house.shared.consumer_seconds = 80.0
         self.client = Client09(self.house).channel(1, 2)
 
     def declare(self, name: str = "w", **arguments: int) -> None:
