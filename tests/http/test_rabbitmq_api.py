@@ -12,7 +12,7 @@ from amqproute.auth.token_scope import TokenScope
 from amqproute.daemon.rabbitmq_assembly import TOTALS_SECONDS, RabbitmqFacts, TotalsTaker
 from amqproute.http import rabbitmq_api
 from amqproute.http.http_messages import ClientFacts
-from amqproute.http.rabbitmq_api import ListenerPlace
+from amqproute.http.rabbitmq_api import BrokerTotals, ListenerPlace
 from amqproute.services.health_checks import CheckResult, CheckState
 from amqproute.values import Principal
 from tests.http.doors import DoorsCase
@@ -172,11 +172,11 @@ class OverviewTests(RabbitmqCase):
         walks = 0
         real = TotalsTaker._take
 
-        async def take(taker: TotalsTaker) -> None:
+        async def take(taker: TotalsTaker) -> BrokerTotals:
             nonlocal walks
             walks += 1
             await self.turn()
-            await real(taker)
+            return await real(taker)
 
         self.patch(TotalsTaker, "_take", take)
         await gatherResults(
