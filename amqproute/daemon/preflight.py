@@ -30,7 +30,7 @@ from amqproute.daemon.installed_plugins import faults, installed_plugins, requir
 from amqproute.daemon.journaling import DIRECTORY
 from amqproute.daemon.loss_reports import testimony
 from amqproute.daemon.node_assembly import binding_declaration
-from amqproute.daemon.realm_assembly import RealmKinds, realm_problems
+from amqproute.daemon.realm_assembly import RealmKinds, examine_realms
 from amqproute.errors import ConfigError, InvalidField, StoreError, TlsError
 from amqproute.net.tls import TlsContexts, describe
 from amqproute.store.inspection import inspect_store, is_in_use
@@ -124,7 +124,9 @@ def _examine_realms(config: Config, findings: PreflightFindings, wrong: Set[str]
         findings: get the problems.
         wrong: settings that name files in which something is wrong.
     """
-    for at, words in realm_problems(config, RealmKinds()):
+    problems, advice = examine_realms(config, RealmKinds())
+    findings.warnings += [problem_at(config, at, words) for at, words in advice]
+    for at, words in problems:
         key = dotted(at)
         # What a plug-in says about a credential that cannot be seen here means nothing.
         if not any(key == each or each.startswith(f"{key}.") for each in wrong):

@@ -54,8 +54,8 @@ __all__ = [
     "RealmAssembly",
     "RealmKinds",
     "RealmProblem",
+    "examine_realms",
     "find_realms",
-    "realm_problems",
 ]
 
 log = Logger()
@@ -224,15 +224,36 @@ class RealmKinds:
         raise RealmProblem((wanted.kind_at, words))
 
 
-def realm_problems(config: Config, kinds: RealmKinds) -> list[tuple[Location, str]]:
-    """Return what prevents the realms of a configuration from being made, by place."""
-    found: list[tuple[Location, str]] = []
+Findings: TypeAlias = list[tuple[Location, str]]
+"""Places in a configuration, and what is to be said about them."""
+
+
+def examine_realms(config: Config, kinds: RealmKinds) -> tuple[Findings, Findings]:
+    """Examine the realms of a configuration.
+
+    Returns:
+        What prevents them from being made, and what is probably a mistake.
+    """
+    problems: Findings = []
+    advice: Findings = []
+    taking_all = ""
     for wanted in wanted_realms(config):
         try:
-            kinds.prepare(wanted)
+            prepared = kinds.prepare(wanted)
         except RealmProblem as error:
-            found += error.problems
-    return list(dict.fromkeys(found))  # a missing extra is one problem for all issuers
+            problems += error.problems
+            continue
+        if prepared.kind.verifies != PASSWORDS:
+            continue
+        if taking_all:
+            words = (
+                f"is never asked: the realm {taking_all} before it has the users of all names; "
+                f'give that one a pattern, as in users: "svc-*"'
+            )
+            advice.append((wanted.kind_at, words))
+        elif wanted.users == "*":
+            taking_all = wanted.name
+    return list(dict.fromkeys(problems)), advice  # a missing extra is one for all issuers
 
 
 Made = tuple[PreparedRealm, GuardedPasswordRealm | GuardedTokenRealm]

@@ -20,7 +20,7 @@ from amqproute.daemon.realm_assembly import (
     RealmAssembly,
     RealmKinds,
     RealmProblem,
-    realm_problems,
+    examine_realms,
 )
 from amqproute.errors import ConfigError
 from amqproute.plugins import REALMS
@@ -107,11 +107,11 @@ class AssemblyTests(AssemblyCase):
         absent = RealmKinds(ABSENT, list)
         error = self.assertRaises(ConfigError, self.assembly(absent).prepare, config)
         self.assertIn("pip install 'amqproute[ldap]'", str(error))
-        found = realm_problems(config, absent)
+        found, _ = examine_realms(config, absent)
         self.assertEqual([at for at, _ in found], [("users", "ldap"), ("users", "issuers")])
         self.assertIn("pip install 'amqproute[oauth]'", found[1][1])
-        self.assertEqual(realm_problems(config, RealmKinds()), [])
-        self.assertEqual(realm_problems(self.config(), absent), [])
+        self.assertEqual(examine_realms(config, RealmKinds()), ([], []))
+        self.assertEqual(examine_realms(self.config(), absent), ([], []))
 
 
 class PluginTests(AssemblyCase):
@@ -215,6 +215,21 @@ class PluginTests(AssemblyCase):
             f"{at}.kind: the kind staff has failed: its `probe` does not take nothing",
             error.problems[0],
         )
+
+    def test_never_asked(self) -> None:
+        """A realm behind one that has all users is named by `check`; issuers are none of these."""
+        papers = "papers: {kind: papers, settings: {issuer: 'https://p.example'}}"
+        two = f"realms: {{all: {{kind: staff}}, {papers}, more: {{kind: staff, users: 'a*'}}}}"
+        found = examine_files(self.config(two, self.ldap()))
+        at = f"{self.directory}/a.yaml:1: users."
+        words = (
+            "is never asked: the realm all before it has the users of all names; give that one a "
+            'pattern, as in users: "svc-*"'
+        )
+        never = [each for each in found.warnings if "never asked" in each]
+        self.assertEqual(never, [f"{at}realms.more.kind: {words}", f"{at}ldap: {words}"])
+        some = self.config(self.realm(users="'a*'"), self.ldap())
+        self.assertNotIn("never asked", str(examine_files(some).warnings))
 
     def test_all_at_once(self) -> None:
         """All problems are named together."""
