@@ -375,9 +375,9 @@ RabbitMQ show this broker: its totals, without labels, each made of our own fami
 `rabbitmq_node` and `rabbitmq_cluster` of `rabbitmq_identity_info` and `rabbitmq_build_info` are the
 container-id. The families of the process have the prefix `rabbitmq_` too, as in
 `rabbitmq_process_open_fds`. What RabbitMQ has and this broker has not is left out, and panels for
-it stay empty: the memory limit, sockets, rates of opened and closed connections and channels, and
-everything about Erlang and Raft. `rabbitmq_global_messages_received_total` counts a message once
-for each queue that took it.
+it stay empty: the memory limit, sockets, publishers, publisher confirms, returned messages, rates
+of opened and closed connections and channels, and everything about Erlang and Raft.
+`rabbitmq_global_messages_received_total` counts a message once for each queue that took it.
 
 | metric | made of |
 |---|---|

@@ -28,15 +28,18 @@ class RabbitmqAlias:
 
     Attributes:
         name: the name of its samples.
-        adds: families whose samples are added up, without ``amqproute_``.
+        adds: families whose samples are added up, without ``amqproute_``; empty for a part of a
+            sum that is counted elsewhere: it is 0, since without it the sum has no value.
         subtracts: families whose samples are taken off.
         label: the only value of the first label whose samples count; empty for all.
+        without: the value where the families have no samples; None to leave it out.
     """
 
     name: str
     adds: tuple[str, ...]
     subtracts: tuple[str, ...] = ()
     label: str = ""
+    without: float | None = None
 
     @property
     def is_counter(self) -> bool:
@@ -46,15 +49,19 @@ class RabbitmqAlias:
     @property
     def help(self) -> str:
         """What it is made of."""
+        if not self.adds:
+            return "0: counted with the deliveries that are acknowledged"
         taken_off = "".join(f" - amqproute_{each}" for each in self.subtracts)
         only = f" ({self.label})" if self.label else ""
         return " + ".join(f"amqproute_{each}" for each in self.adds) + taken_off + only
 
     def value(self, values: FamilyValues) -> float | None:
-        """Return the value; None if there is none of its families."""
+        """Return the value; None to leave it out."""
+        if not self.adds:
+            return 0.0
         names = [f"amqproute_{each}" for each in self.adds]
         if not any(name in values for name in names):
-            return None
+            return self.without
         taken_off = [f"amqproute_{each}" for each in self.subtracts]
         return self._sum(values, names) - self._sum(values, taken_off)
 
@@ -68,9 +75,12 @@ class RabbitmqAlias:
 
 
 _TAKEN: Final = ("node_enqueued_messages", "transfers_relayed")
+_DELIVERED: Final = ("node_dequeued_messages", "node_released_messages", "node_rejected_messages")
+_GLOBAL: Final = "rabbitmq_global_messages_"
+_CHANNEL: Final = "rabbitmq_channel_"
 
 ALIASES: Final = (
-    RabbitmqAlias("rabbitmq_connections", ("connections",)),
+    RabbitmqAlias("rabbitmq_connections", ("connections",), without=0.0),
     RabbitmqAlias("rabbitmq_channels", ("channels",)),
     RabbitmqAlias("rabbitmq_queues", ("nodes",)),
     RabbitmqAlias("rabbitmq_consumers", ("node_consumers",)),
@@ -82,15 +92,24 @@ ALIASES: Final = (
     RabbitmqAlias("rabbitmq_queue_messages_bytes", ("node_messages_bytes",)),
     RabbitmqAlias("rabbitmq_global_messages_received_total", _TAKEN),
     RabbitmqAlias("rabbitmq_global_messages_routed_total", _TAKEN),
-    RabbitmqAlias(
-        "rabbitmq_global_messages_delivered_total",
-        ("node_dequeued_messages", "node_released_messages", "node_rejected_messages"),
-    ),
+    RabbitmqAlias("rabbitmq_global_messages_delivered_total", _DELIVERED),
+    RabbitmqAlias(f"{_GLOBAL}delivered_consume_manual_ack_total", _DELIVERED),
+    RabbitmqAlias(f"{_GLOBAL}delivered_consume_auto_ack_total", ()),
+    RabbitmqAlias(f"{_GLOBAL}delivered_get_manual_ack_total", ()),
+    RabbitmqAlias(f"{_GLOBAL}delivered_get_auto_ack_total", ()),
     RabbitmqAlias("rabbitmq_global_messages_acknowledged_total", ("node_dequeued_messages",)),
     RabbitmqAlias("rabbitmq_global_messages_redelivered_total", ("node_released_messages",)),
     RabbitmqAlias(
         "rabbitmq_global_messages_unroutable_dropped_total", ("topic_unroutable_messages",)
     ),
+    # Of dashboards older than the names above.
+    RabbitmqAlias(f"{_CHANNEL}consumers", ("node_consumers",)),
+    RabbitmqAlias(f"{_CHANNEL}messages_published_total", _TAKEN),
+    RabbitmqAlias(f"{_CHANNEL}messages_redelivered_total", ("node_released_messages",)),
+    RabbitmqAlias(f"{_CHANNEL}messages_delivered_ack_total", _DELIVERED),
+    RabbitmqAlias(f"{_CHANNEL}messages_delivered_total", ()),
+    RabbitmqAlias(f"{_CHANNEL}get_ack_total", ()),
+    RabbitmqAlias(f"{_CHANNEL}get_total", ()),
     RabbitmqAlias("rabbitmq_disk_space_available_bytes", ("store_free_bytes",)),
     RabbitmqAlias("rabbitmq_disk_space_available_limit_bytes", ("store_floor_bytes",)),
     RabbitmqAlias(
