@@ -125,12 +125,15 @@ class TurnScheduler:
             self._spent = min(MOST_SECONDS, self._spent + took)
 
     def _turn(self) -> None:
-        # Also if nothing waits: until then `_spent` counts for the present turn.
-        is_needed = bool(self._waiting or self._spent)
-        self._call = self._clock.callLater(0, self._turn) if is_needed else None
+        self._call = None
         self._spent = max(0.0, self._spent - TURN_SECONDS)
-        while self._waiting and self._spent < TURN_SECONDS:
-            self._take(self._next())
+        try:
+            while self._waiting and self._spent < TURN_SECONDS:
+                self._take(self._next())
+        finally:
+            # Also if nothing waits: until then `_spent` counts for the present turn.
+            if self._waiting or self._spent:
+                self._arm()
 
     def _next(self) -> Step:
         """Return the next step; its kind and its source go behind the others."""

@@ -46,6 +46,28 @@ class TurnTests(SynchronousTestCase):
         self.clock.advance(1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_empty_turns(self) -> None:
+        """A step now and then costs one turn more, which forgets its time, and no others."""
+        called = 0
+        turn = self.turns._turn
+
+        def counting() -> None:
+            nonlocal called
+            called += 1
+            turn()
+
+        self.patch(self.turns, "_turn", counting)
+        for number in range(10):
+            self.ask("a")
+            self.clock.advance(1)
+            self.assertEqual((called, self.clock.getDelayedCalls()), (number + 1, []))
+            self.clock.advance(7)
+        for _ in range(STEPS_IN_TURN + 1):  # one has to wait, and takes a second turn
+            self.ask("a")
+        for _ in range(5):
+            self.clock.advance(1)
+        self.assertEqual((called, len(self.taken)), (12, 10 + STEPS_IN_TURN + 1))
+
     def test_many(self) -> None:
         """A thousand of one address are a few in each turn."""
         for _ in range(1000):
