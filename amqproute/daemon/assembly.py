@@ -125,7 +125,7 @@ from amqproute.net.pump import ConnectionResources, EngineProtocol
 from amqproute.net.reactor import IReactor
 from amqproute.plurals import counted
 from amqproute.relay.connect_agent import ConnectAgent
-from amqproute.relay.destination_row import peer_row, row_of
+from amqproute.relay.destination_row import destination_of, peer_row
 from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.relay_context import RelayEnvironment
@@ -588,7 +588,7 @@ class Application:
             self.access.allows,
             self.clock.now_ms,
             inventory=self.inventory,
-            destinations=lambda: [row_of(each) for each in relay.destinations.values()],
+            destination_of=partial(destination_of, relay.destinations),
             connections=self.links.connection_rows,
             links=self.links.link_rows,
             close_link=self.links.close_link,

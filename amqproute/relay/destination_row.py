@@ -3,10 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from amqproute.relay.destination import Destination
 from amqproute.relay.holds import RelayHolds
+from amqproute.values import RELAY_PREFIX
 
-__all__ = ["peer_row", "row_of"]
+__all__ = ["destination_of", "peer_row", "row_of"]
+
+
+def destination_of(destinations: Mapping[str, Destination], queue: str) -> dict[str, object]:
+    """Return the attributes of the destination of a relay queue; none if it has none now."""
+    found = destinations.get(queue.removeprefix(RELAY_PREFIX))
+    return {} if found is None or found.queue.name != queue else row_of(found)
 
 
 def row_of(destination: Destination) -> dict[str, object]:

@@ -10,14 +10,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from typing import Final
+from typing import Final, Protocol
 
-from amqproute.address import host_label
+from amqproute.address import host_label, in_host
 from amqproute.broker.name_table import count_names, names_behind
 
-__all__ = ["EntityNames", "EntityTable"]
+__all__ = ["EntityNames", "EntityOrder", "EntityTable", "HostedNames", "hosts_of", "names_in_host"]
 
 _DEFAULT: Final = host_label("")
+
+
+class EntityOrder(Protocol):
+    """Entities in an order that their owners keep, each by a name in it that no other one has."""
+
+    def count(self, host: str | None = None) -> int:
+        """Return the number of entities.
+
+        Args:
+            host: the label of a virtual host; None for all.
+        """
+
+    def behind(self, name: str | None, host: str | None = None) -> Iterator[str]:
+        """Yield the names behind another one, in order; no entity may come or go meanwhile.
+
+        Args:
+            name: the name before them, whether it exists or not; None for all.
+            host: the label of a virtual host; None for all.
+        """
+
+    def row(self, name: str) -> Mapping[str, object]:
+        """Return the row of an entity.
+
+        Raises:
+            KeyError: it does not exist.
+        """
+
+    def shown(self, name: str) -> str:
+        """Return the name as the row has it, for comparison with a pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +124,73 @@ class EntityNames:
             except KeyError:
                 continue
         return self._tables[-1].row(name)
+
+    def shown(self, name: str) -> str:
+        """See `EntityOrder.shown`."""
+        return name
+
+
+class HostedNames:
+    """Entities whose names each virtual host keeps in order; one without a name is left out.
+
+    Args:
+        hosts: returns the virtual hosts.
+        order: returns the names of one, as they are there; see `NameTable.order`.
+        row: makes the row of one, by its name within the broker; raises `KeyError` without it.
+    """
+
+    def __init__(
+        self,
+        hosts: Callable[[], Sequence[str]],
+        order: Callable[[str], Sequence[str]],
+        row: Callable[[str], Mapping[str, object]],
+    ) -> None:
+        self._hosts = hosts
+        self._order = order
+        self.row = row
+
+    def __repr__(self) -> str:
+        return f"<HostedNames {self.count()}>"
+
+    def count(self, host: str | None = None) -> int:
+        """See `EntityOrder.count`."""
+        orders = map(self._order, hosts_of(self._hosts(), host))
+        return sum(len(order) - (order[:1] == [""]) for order in orders)
+
+    def behind(self, name: str | None, host: str | None = None) -> Iterator[str]:
+        """See `EntityOrder.behind`."""
+        return merge(*(self._behind(each, name) for each in hosts_of(self._hosts(), host)))
+
+    def _behind(self, host: str, name: str | None) -> Iterator[str]:
+        local = names_in_host(host, name)
+        if local is None:
+            return iter(())
+        return (in_host(host, each) for each in names_behind(self._order(host), local))
+
+    def shown(self, name: str) -> str:
+        """See `EntityOrder.shown`."""
+        return name
+
+
+def hosts_of(hosts: Sequence[str], label: str | None) -> list[str]:
+    """Return the virtual host with a label; all with None."""
+    return [each for each in hosts if label is None or host_label(each) == label]
+
+
+def names_in_host(host: str, name: str | None) -> str | None:
+    """Return behind which name of a virtual host the names lie that are behind another one.
+
+    Args:
+        host: the virtual host; empty for ``/``.
+        name: a name within the broker; None for the beginning.
+
+    Returns:
+        The name there; an empty text if all names of the virtual host are behind it; None if none
+        are.
+    """
+    prefix = in_host(host, "")
+    if name is None:
+        return ""
+    if name.startswith(prefix):
+        return name[len(prefix) :]
+    return "" if name < prefix else None

@@ -20,7 +20,7 @@ from typing import Final
 
 from amqproute.auth.policy import pattern_matcher
 from amqproute.jsontext import parse_json
-from amqproute.services.entity_names import EntityNames
+from amqproute.services.entity_names import EntityOrder
 from amqproute.services.host_scope import VIRTUAL_HOST
 from amqproute.services.management_rows import Row, Rows
 from amqproute.turn_scheduler import Pause
@@ -145,7 +145,7 @@ async def make_page(
 
 async def make_named_page(
     pause: Pause,
-    entities: EntityNames,
+    entities: EntityOrder,
     shown: Callable[[Row], dict[str, object]],
     query: EntityQuery,
 ) -> EntityPage:
@@ -167,14 +167,14 @@ async def make_named_page(
     # The total with a pattern takes all names; without one it is known.
     is_counting = fits is not None and not query.wanted
     found: list[Row] = []
-    following = ""
+    following = last = ""
     matching = work = 0
     name = None if is_counting else after
     in_turn = SLICE_ROWS if fits is None else NAMES_IN_TURN
     while True:
         names = tuple(islice(entities.behind(name, query.host), in_turn))
         for name in names:
-            if fits is not None and not fits(name):
+            if fits is not None and not fits(entities.shown(name)):
                 continue
             matching += 1
             if after is not None and name <= after:
@@ -183,7 +183,7 @@ async def make_named_page(
                 to_skip -= 1
                 continue
             if len(found) == query.limit:
-                following = json.dumps([found[-1]["name"], 1]) if found else ""
+                following = json.dumps([last, 1]) if found else ""
                 if is_counting:
                     continue
                 break
@@ -196,6 +196,7 @@ async def make_named_page(
                 continue  # it is gone meanwhile
             if all(_as_text(row.get(key)) == value for key, value in query.wanted.items()):
                 found.append(row)
+                last = name
         if len(names) < in_turn or (following and not is_counting):
             break
         if fits is not None:

@@ -13,8 +13,10 @@ clients of the virtual host, like all names within a definition.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from heapq import merge
+from itertools import chain
 from typing import Final
 
 from amqproute.address import host_label, host_of, in_host, split_host
@@ -30,6 +32,7 @@ from amqproute.broker.exchanges.exchange_graph import (
     DEFAULT_EXCHANGE,
     PREDECLARED,
     ExchangeDefinition,
+    ExchangeGraph,
     GraphChange,
     check_redeclared,
 )
@@ -37,6 +40,7 @@ from amqproute.broker.exchanges.queue_settings import DeclaredTerms
 from amqproute.broker.exchanges.topology import Topology, TopologyStep
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_names import check_exchange_name
+from amqproute.broker.name_table import names_behind
 from amqproute.jsontext import parse_json
 from amqproute.services.broker_definitions import json_value
 from amqproute.services.change_batch import ChangeBatch, CommandResult
@@ -51,9 +55,11 @@ from amqproute.services.command_schema import (
     CommandRefused,
     ManagementCommand,
 )
+from amqproute.services.entity_names import HostedNames, hosts_of, names_in_host
 
 __all__ = [
     "TERM_KEYS",
+    "BindingOrder",
     "ExchangeCommands",
     "argument_text",
     "policy_names",
@@ -155,6 +161,22 @@ class ExchangeCommands:
             for name in sorted(each.name for each in graph.exchanges()):
                 if name != DEFAULT_EXCHANGE and name in graph:
                     yield self._row(topology, graph.exchange(name))
+
+    def names(self) -> HostedNames:
+        """Return the names of `rows`."""
+        broker = self._broker
+        return HostedNames(
+            broker.host_names,
+            lambda host: broker.topology_of(host).graph.exchange_names,
+            self._row_named,
+        )
+
+    def _row_named(self, name: str) -> Row:
+        host, local = split_host(name)
+        topology = self._broker.topologies.get(host)
+        if topology is None or local == DEFAULT_EXCHANGE or local not in topology.graph:
+            raise KeyError(name)
+        return self._row(topology, topology.graph.exchange(local))
 
     @staticmethod
     def _row(topology: Topology, definition: ExchangeDefinition) -> dict[str, object]:
@@ -262,6 +284,10 @@ class ExchangeCommands:
                 for binding in graph.bindings_from(name):
                     yield self._binding_row(topology, binding)
 
+    def binding_order(self) -> BindingOrder:
+        """Return the order of `binding_rows`, by virtual hosts and exchanges."""
+        return BindingOrder(self._broker, self._binding_row)
+
     @staticmethod
     def _binding_row(topology: Topology, binding: ExchangeBinding) -> dict[str, object]:
         kind = binding.target.kind
@@ -314,6 +340,68 @@ class ExchangeCommands:
         for note in step.notes:
             changes.note_topology(*note)
         changes.did(str(command), step.undo, step.done)
+
+
+class BindingOrder:
+    """Bindings from exchanges in order; see `EntityOrder`.
+
+    Their names there are those of the exchange within the broker, and behind a zero the text of the
+    binding (`ExchangeBinding.text`): what rows have as names need not be unique.
+
+    Args:
+        broker: whose bindings.
+        row: makes the row of one.
+    """
+
+    def __init__(self, broker: Broker, row: Callable[[Topology, ExchangeBinding], Row]) -> None:
+        self._broker = broker
+        self._row = row
+
+    def _graphs(self, host: str | None) -> list[tuple[str, ExchangeGraph]]:
+        hosts = hosts_of(self._broker.host_names(), host)
+        return [(each, self._broker.topology_of(each).graph) for each in hosts]
+
+    def count(self, host: str | None = None) -> int:
+        """See `EntityOrder.count`."""
+        return sum(graph.binding_count for _, graph in self._graphs(host))
+
+    def behind(self, name: str | None, host: str | None = None) -> Iterator[str]:
+        """See `EntityOrder.behind`."""
+        return merge(*(_behind(each, graph, name) for each, graph in self._graphs(host)))
+
+    def row(self, name: str) -> Row:
+        """See `EntityOrder.row`."""
+        source, _, text = name.partition("\0")
+        host, local = split_host(source)
+        topology = self._broker.topologies.get(host)
+        if topology is None or local not in topology.graph:
+            raise KeyError(name)
+        binding = topology.graph.binding_by_text(local, text)
+        if binding is None:
+            raise KeyError(name)
+        return self._row(topology, binding)
+
+    def shown(self, name: str) -> str:
+        """See `EntityOrder.shown`."""
+        source, text, *_ = name.split("\0")
+        kind, _, target = text.partition(" ")
+        return f"{source} to {kind} {in_host(host_of(source), target)}"
+
+
+def _behind(host: str, graph: ExchangeGraph, name: str | None) -> Iterator[str]:
+    """Yield the bindings of a virtual host behind one; exchanges without bindings cost a look."""
+    local = names_in_host(host, name)
+    if local is None:
+        return
+    exchange, _, text = local.partition("\0")
+    first = [exchange] if exchange in graph else []
+    for each in chain(first, names_behind(graph.exchange_names, exchange)):
+        if not graph.binding_count_of(each):
+            continue
+        source = in_host(host, each)
+        start = text if each == exchange else None
+        for found in names_behind(graph.binding_texts(each), start):
+            yield f"{source}\0{found}"
 
 
 def read_arguments(options: Mapping[str, object]) -> dict[str, object]:

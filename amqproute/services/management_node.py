@@ -100,7 +100,7 @@ from amqproute.services.command_schema import (
     read_map,
 )
 from amqproute.services.command_schema import OPERATIONS as COMMANDS
-from amqproute.services.entity_names import EntityNames
+from amqproute.services.entity_names import EntityOrder
 from amqproute.services.entity_pages import EntityQuery, make_named_page, make_page
 from amqproute.services.exchange_entity import ExchangeCommands
 from amqproute.services.host_scope import VIRTUAL_HOST, asked_host, within_host
@@ -119,6 +119,7 @@ from amqproute.services.management_rows import (
     ManagementRows,
     Row,
     Rows,
+    no_destination,
     virtual_host_of_queue,
 )
 from amqproute.services.management_table import (
@@ -234,13 +235,15 @@ class EntityType:
             rows have to tell.
         names: the same names in their own order, where their owners keep it: then a part of a list
             costs what it shows.
+        order: the same for types whose names need not be unique.
     """
 
     name: str
     rows: Rows
     index: Index | None = None
     host_of: Callable[[str], str | None] | None = None
-    names: EntityNames | None = None
+    names: EntityOrder | None = None
+    order: EntityOrder | None = None
 
     def page(self, offset: int, count: int, host: str | None = None) -> tuple[list[Row], int]:
         """Return a page of rows, and the total number.
@@ -302,7 +305,7 @@ class ManagementService:
         allows: the access rules: for changes, and for replies to named nodes.
         now_ms: the wall clock, ms since the epoch.
         inventory: makes and deletes nodes; None: nothing can be changed.
-        destinations: see `management_rows.ManagementRows`.
+        destination_of: see `management_rows.ManagementRows`.
         connections: the open connections: maps with ``name`` and further facts.
         links: the links of clients, likewise.
         close_link: detaches the links of clients with this name on the connections of that name.
@@ -325,7 +328,7 @@ class ManagementService:
         now_ms: Callable[[], int],
         *,
         inventory: NodeChanges | None = None,
-        destinations: Rows = tuple,
+        destination_of: Callable[[str], Row] = no_destination,
         connections: Rows = tuple,
         links: Rows = tuple,
         close_link: Callable[[str, str], None] = lambda *_: None,
@@ -352,7 +355,7 @@ class ManagementService:
         if inventory is not None:
             self.operations |= {"MOVE": self._take, "COPY": self._take}
             self._does |= {(name, "node"): self._moving.later for name in ("MOVE", "COPY")}
-        overview = self._overview = ManagementRows(broker, inventory, now_ms, destinations, links)
+        overview = self._overview = ManagementRows(broker, inventory, now_ms, destination_of, links)
         self.register(
             EntityType(
                 "queue",
@@ -363,12 +366,18 @@ class ManagementService:
             )
         )
         self.show("topic", overview.topics, names=overview.topic_names())
-        self.show("relay-queue", overview.relay_queues)
-        self.show("binding", overview.bindings)
+        self.show("relay-queue", overview.relay_queues, names=overview.relay_queue_names())
+        self.show("binding", overview.bindings, overview.binding_index)
         self.show("link", overview.links)
         exchanges = ExchangeCommands(broker)
-        self.show("exchange", exchanges.rows)
-        self.show("exchange-binding", exchanges.binding_rows)
+        self.show("exchange", exchanges.rows, names=exchanges.names())
+        self.register(
+            EntityType(
+                ENTITIES["exchange-binding"].name,
+                exchanges.binding_rows,
+                order=exchanges.binding_order(),
+            )
+        )
         self.narrow("exchange-binding", exchanges.bindings_with)
         self.show("alias", overview.aliases)
         if inventory is not None:
@@ -391,7 +400,7 @@ class ManagementService:
         name: str,
         rows: Rows,
         index: Index | None = None,
-        names: EntityNames | None = None,
+        names: EntityOrder | None = None,
     ) -> None:
         """Give the rows of an entity type of the table.
 
@@ -541,10 +550,11 @@ class ManagementService:
         if self.turns.waiting:
             await pause()
         try:
-            if found.names is not None:
-                page = await make_named_page(pause, found.names, shown, query)
+            narrowed = self._narrowed.get(kind, _not_narrowed)(query.wanted)
+            order = found.names or found.order
+            if narrowed is None and order is not None:
+                page = await make_named_page(pause, order, shown, query)
             else:
-                narrowed = self._narrowed.get(kind, _not_narrowed)(query.wanted)
                 index = None if narrowed is not None else found.index_for(query.host)
                 rows = found.rows if narrowed is None else partial(iter, narrowed)
                 page = await make_page(pause, index, rows, shown, query)

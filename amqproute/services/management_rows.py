@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from amqproute.address import host_label, host_of
+from amqproute.broker.binding import Binding
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import PREFIX as SUBSCRIPTION_PREFIX
@@ -17,13 +19,26 @@ from amqproute.services.exchange_entity import argument_text, policy_names, term
 from amqproute.services.node_changes import NodeChanges
 from amqproute.values import RELAY_PREFIX
 
-__all__ = ["AGES_MINUTES", "ManagementRows", "Row", "Rows", "octets_on", "virtual_host_of_queue"]
+__all__ = [
+    "AGES_MINUTES",
+    "ManagementRows",
+    "Row",
+    "Rows",
+    "no_destination",
+    "octets_on",
+    "virtual_host_of_queue",
+]
 
 AGES_MINUTES: Final = (5, 10, 20, 40, 80, 160, 320, 640, 1280)
 """Upper ends of the classes of age of a `shapes` row; the last class has none."""
 
 Row = Mapping[str, object]
 Rows = Callable[[], Iterable[Row]]
+
+
+def no_destination(queue: str) -> Row:
+    """Return nothing: the broker relays to nobody."""
+    return {}
 
 
 def virtual_host_of_queue(name: str) -> str | None:
@@ -45,9 +60,8 @@ class ManagementRows:
         broker: the broker.
         inventory: knows the source of a node; None: not shown.
         now_ms: the wall clock, ms since the epoch.
-        destinations: the state of each next hop: maps with ``queue``, the name of its relay
-            queue, and whatever else is to be shown with it; an attribute that the queue has as
-            well is shown with ``peer-`` before its name.
+        destination_of: returns the state of the next hop of a relay queue, by the queue's name; an
+            attribute that the queue has as well is shown with ``peer-`` before its name.
         links: the links of clients.
     """
 
@@ -56,13 +70,13 @@ class ManagementRows:
         broker: Broker,
         inventory: NodeChanges | None,
         now_ms: Callable[[], int],
-        destinations: Rows = tuple,
+        destination_of: Callable[[str], Row] = no_destination,
         links: Rows = tuple,
     ) -> None:
         self._broker = broker
         self._inventory = inventory
         self._now_ms = now_ms
-        self._destinations = destinations
+        self._destination_of = destination_of
         self._links = links
 
     def queues(self) -> Iterable[Row]:
@@ -182,21 +196,30 @@ class ManagementRows:
 
     def bindings(self) -> Iterable[Row]:
         """Bindings, those of the configuration and those made at runtime."""
-        for binding in self._broker.bindings.values():
-            declaration = binding.declaration
-            yield {
-                "name": binding.name,
-                "type": "binding",
-                "virtual-host": host_label(host_of(declaration.source)),
-                "source": declaration.source,
-                "target": declaration.target,
-                "filter": declaration.selector,
-                "subject": declaration.subject,
-                "mode": binding.mode,
-                "moved": binding.moved,
-                "refused": binding.refused,
-                "reason": binding.words,
-            } | self._origin(binding.name)
+        return (make(name) for name, make in self.binding_index())
+
+    def binding_index(self) -> list[tuple[str, Callable[[str], Row]]]:
+        """Return the names of `bindings`, in the same order, each with a function for its row."""
+        bindings = self._broker.bindings
+        return [(each.name, partial(self._binding_row, each)) for each in bindings.values()]
+
+    def _binding_row(self, binding: Binding, name: str) -> Row:
+        declaration = binding.declaration
+        if self._broker.bindings.get(declaration) is not binding:
+            raise KeyError(name)  # it is gone meanwhile
+        return {
+            "name": binding.name,
+            "type": "binding",
+            "virtual-host": host_label(host_of(declaration.source)),
+            "source": declaration.source,
+            "target": declaration.target,
+            "filter": declaration.selector,
+            "subject": declaration.subject,
+            "mode": binding.mode,
+            "moved": binding.moved,
+            "refused": binding.refused,
+            "reason": binding.words,
+        } | self._origin(binding.name)
 
     def links(self) -> Iterable[Row]:
         """Bindings, and the links of clients (G-17)."""
@@ -217,13 +240,21 @@ class ManagementRows:
 
     def relay_queues(self) -> Iterable[Row]:
         """Queues to other domains, with the state of their destination."""
-        states = {row.get("queue"): row for row in self._destinations()}
-        for name in self._broker.internal.order:
-            row = self._queue_row(self._broker.internal[name], "relay-queue", "relay")
-            for key, value in states.get(name, {}).items():
-                if key not in ("queue", "name"):
-                    row[f"peer-{key}" if key in row else key] = value
-            yield row
+        return map(self._relay_queue_row, self._broker.internal.order)
+
+    def relay_queue_names(self) -> EntityNames:
+        """Return the names of `relay_queues`."""
+        order = EntityTable(
+            lambda: self._broker.internal.order, self._relay_queue_row, has_hosts=False
+        )
+        return EntityNames(order)
+
+    def _relay_queue_row(self, name: str) -> Row:
+        row = self._queue_row(self._broker.internal[name], "relay-queue", "relay")
+        for key, value in self._destination_of(name).items():
+            if key not in ("queue", "name"):
+                row[f"peer-{key}" if key in row else key] = value
+        return row
 
     def shapes(self) -> Iterable[Row]:
         """Ages of waiting messages, by queue: ``ages`` counts by class (`AGES_MINUTES`).

@@ -117,9 +117,7 @@ class ManagementTests(SynchronousTestCase):
             self.broker,
             lambda principal, verb, node: verb is Verb.PUBLISH and node in self.allowed,
             lambda: 7500,
-            destinations=lambda: [
-                {"queue": "amqp$out/beta.example", "state": "waiting", "rejected": 3}
-            ],
+            destination_of=lambda queue: {"queue": queue, "state": "waiting", "rejected": 3},
             connections=lambda: [{"name": "127.0.0.1:5", "principal": "user:ann"}],
         )
         self.clock.advance(0)

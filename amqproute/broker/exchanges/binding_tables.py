@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final, NamedTuple, Protocol
 
 from amqproute.broker.exchanges.header_match import HeaderIndex, comparable, header_pattern
@@ -70,6 +71,15 @@ class ExchangeBinding:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "argument_key", comparable(self.arguments))
+
+    @property
+    def text(self) -> str:
+        """It among the bindings of its source: target, key, and behind a zero its arguments."""
+        text = f"{self.target.kind.value} {self.target.name} by {self.key!r}"
+        if not self.arguments:
+            return text
+        digest = sha256(repr(self.argument_key).encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{text}\0{digest[:32]}"
 
 
 class BindingTable(Protocol):

@@ -31,6 +31,7 @@ from amqproute.broker.exchanges.binding_tables import (
 )
 from amqproute.broker.exchanges.header_match import comparable
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
+from amqproute.broker.name_table import NameTable
 
 DEFAULT_EXCHANGE: Final = ""
 """The name of the default exchange (09-EXCH-05)."""
@@ -126,9 +127,10 @@ class _Exchange:
         outgoing: the bindings with it as source, in the order they were made, each by itself.
         incoming: the bindings with it as target.
         keys: the keys of outgoing bindings; None until they are needed, and after a change.
+        listed: the outgoing bindings by their texts; None until somebody lists them.
     """
 
-    __slots__ = ("definition", "incoming", "keys", "outgoing", "table")
+    __slots__ = ("definition", "incoming", "keys", "listed", "outgoing", "table")
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         self.definition = definition
@@ -136,6 +138,7 @@ class _Exchange:
         self.outgoing: dict[ExchangeBinding, ExchangeBinding] = {}
         self.incoming: dict[ExchangeBinding, ExchangeBinding] = {}
         self.keys: frozenset[str] | None = None
+        self.listed: NameTable[ExchangeBinding] | None = None
 
 
 class _Ending:
@@ -190,9 +193,9 @@ class ExchangeGraph:
         self._bindings = 0
         self._of_queue: dict[str, dict[ExchangeBinding, ExchangeBinding]] = {}
         self._remembered: dict[tuple[str, str], RoutingOutcome] = {}
-        self._exchanges = {
-            name: _Exchange(ExchangeDefinition(name, kind)) for name, kind in PREDECLARED.items()
-        }
+        self._exchanges: NameTable[_Exchange] = NameTable()
+        for name, kind in PREDECLARED.items():
+            self._exchanges[name] = _Exchange(ExchangeDefinition(name, kind))
 
     # -- queries ------------------------------------------------------------------------------
 
@@ -218,6 +221,11 @@ class ExchangeGraph:
         """
         return self._known(name).definition
 
+    @property
+    def exchange_names(self) -> Sequence[str]:
+        """The names of the exchanges in order; see `NameTable.order`."""
+        return self._exchanges.order
+
     def exchanges(self) -> Iterator[ExchangeDefinition]:
         """Iterate over all exchanges."""
         return (each.definition for each in self._exchanges.values())
@@ -232,6 +240,34 @@ class ExchangeGraph:
         if self._ending:
             return tuple(each for each in outgoing if each.target not in self._ending)
         return tuple(outgoing)
+
+    def binding_texts(self, exchange: str) -> Sequence[str]:
+        """Return the texts of the bindings with an exchange as source, in order.
+
+        They are made when somebody first lists them, and kept up to date from then on. The next
+        change changes the list. Bindings that end are still among them.
+
+        Raises:
+            TopologyFault: there is no such exchange.
+        """
+        return self._listed(exchange).order
+
+    def binding_by_text(self, exchange: str, text: str) -> ExchangeBinding | None:
+        """Return the binding with a text; None if it has gone, or ends.
+
+        Raises:
+            TopologyFault: there is no such exchange.
+        """
+        found = self._listed(exchange).get(text)
+        return None if found is None or found.target in self._ending else found
+
+    def _listed(self, exchange: str) -> NameTable[ExchangeBinding]:
+        known = self._known(exchange)
+        if known.listed is None:
+            known.listed = NameTable()
+            for binding in known.outgoing:
+                known.listed[binding.text] = binding
+        return known.listed
 
     def binding_count_of(self, exchange: str) -> int:
         """Return how many bindings have an exchange as source.
@@ -409,6 +445,8 @@ class ExchangeGraph:
         exchange.table.add(binding)
         exchange.outgoing[binding] = binding
         exchange.keys = None
+        if exchange.listed is not None:
+            exchange.listed[binding.text] = binding
         if target.kind is TargetKind.QUEUE:
             self._of_queue.setdefault(target.name, {})[binding] = binding
         else:
@@ -523,6 +561,8 @@ class ExchangeGraph:
             return None
         source.table.remove(made)
         source.keys = None
+        if source.listed is not None:
+            del source.listed[made.text]
         incoming = self._incoming(made.target)
         incoming.pop(made, None)
         if (
