@@ -7,8 +7,8 @@ medians of the pairs are shown, for messages one by one and in batches of 100; b
 of what a message costs a daemon in all (`--whole`, µs of CPU, from ``amqproute bench relay``).
 
 *Collecting*: processor time of a scrape of 10,000 queues in memory, in the reactor's thread and in
-that of the writer, and the longest piece of it between two chances to do something else. Garbage
-collections are off, as they nearly are in the daemon.
+that of the writer, and the longest piece of it between two chances to do something else, with the
+garbage collections that the daemon has then.
 
 *Scrapes*: a daemon with 10,000 queues is scraped again and again, while another connection asks for
 ``/livez`` without a pause: how long the answers take, how large they are, how long the event loop
@@ -39,6 +39,7 @@ from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.bucket_counts import BucketCounts
+from amqproute.daemon.garbage import set_thresholds
 from amqproute.entry import Entry
 from amqproute.journal.event import JournalEvent
 from amqproute.message import Message
@@ -195,7 +196,10 @@ def collecting(queues: int) -> list[str]:
         "| answer | reactor's thread, ms | longest piece, ms | writer's thread, ms | KiB |",
         "|---|---|---|---|---|",
     ]
-    gc.disable()
+    gc.collect()
+    gc.freeze()
+    thresholds = gc.get_threshold()
+    set_thresholds()
     for title, scope in (
         ("`/metrics`", MetricsScope()),
         ("`/metrics/detailed?family=amqproute_node_messages`", MetricsScope(True, one)),
@@ -222,7 +226,8 @@ def collecting(queues: int) -> list[str]:
             f"| {title} | {1000 * took:.0f} | {1000 * longest:.1f} | {1000 * wrote:.0f} "
             f"| {size:.0f} |"
         )
-    gc.enable()
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
     return lines
 
 

@@ -590,7 +590,7 @@ class Application:
             inventory=self.inventory,
             destination_of=partial(destination_of, relay.destinations),
             connections=self.links.connection_rows,
-            links=self.links.link_rows,
+            links=self.links.link_index,
             close_link=self.links.close_link,
         )
         management.turns = self.web.slices

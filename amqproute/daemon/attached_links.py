@@ -157,11 +157,14 @@ class AttachedLinks:
                 found[each.principal.name] = found.get(each.principal.name, 0) + 1
         return found
 
-    def link_rows(self) -> list[Row]:
-        """Return a row for each link, attached or suspended."""
-        attached = [row for each in self.connections for row in each.link_rows()]
+    def link_index(self) -> list[tuple[str, Callable[[str], Row]]]:
+        """Return the names of attached and suspended links, each with a function for its row."""
+        found: list[tuple[str, Callable[[str], Row]]] = []
+        for each in self.connections:
+            found += each.link_index()
         suspended = () if self.amqp10 is None else self.amqp10.suspended.rows()
-        return [*attached, *(suspended_row(row) for row in suspended)]
+        found += [(str(row["name"]), partial(_suspended, row)) for row in suspended]
+        return found
 
     def transaction_rows(self) -> list[Row]:
         """Return a row for each open local transaction."""
@@ -177,6 +180,10 @@ class AttachedLinks:
             if key not in here
         ]
         return [*rows, *absent]
+
+
+def _suspended(row: Row, name: str) -> Row:
+    return suspended_row(row)
 
 
 def _row_of(connection: ClientConnection, name: str) -> Row:

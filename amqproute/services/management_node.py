@@ -118,8 +118,10 @@ from amqproute.services.management_protocol import (
 from amqproute.services.management_rows import (
     ManagementRows,
     Row,
+    RowIndex,
     Rows,
     no_destination,
+    rows_there,
     virtual_host_of_queue,
 )
 from amqproute.services.management_table import (
@@ -218,10 +220,6 @@ def _audited_name(request: ManagementRequest) -> str:
     return _exchange_at(name) if name and request.entity_type in _EXCHANGES else name
 
 
-Index = Callable[[], Sequence[tuple[str, Callable[[str], Row]]]]
-"""Returns the names of entities, each with the function that makes its row."""
-
-
 @dataclass(frozen=True, slots=True)
 class EntityType:
     """One entity type.
@@ -240,7 +238,7 @@ class EntityType:
 
     name: str
     rows: Rows
-    index: Index | None = None
+    index: RowIndex | None = None
     host_of: Callable[[str], str | None] | None = None
     names: EntityOrder | None = None
     order: EntityOrder | None = None
@@ -307,7 +305,7 @@ class ManagementService:
         inventory: makes and deletes nodes; None: nothing can be changed.
         destination_of: see `management_rows.ManagementRows`.
         connections: the open connections: maps with ``name`` and further facts.
-        links: the links of clients, likewise.
+        links: see `management_rows.ManagementRows`.
         close_link: detaches the links of clients with this name on the connections of that name.
 
     Attributes:
@@ -330,7 +328,7 @@ class ManagementService:
         inventory: NodeChanges | None = None,
         destination_of: Callable[[str], Row] = no_destination,
         connections: Rows = tuple,
-        links: Rows = tuple,
+        links: RowIndex = tuple,
         close_link: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._broker = broker
@@ -368,7 +366,7 @@ class ManagementService:
         self.show("topic", overview.topics, names=overview.topic_names())
         self.show("relay-queue", overview.relay_queues, names=overview.relay_queue_names())
         self.show("binding", overview.bindings, overview.binding_index)
-        self.show("link", overview.links)
+        self.show("link", overview.links, overview.link_index)
         exchanges = ExchangeCommands(broker)
         self.show("exchange", exchanges.rows, names=exchanges.names())
         self.register(
@@ -399,7 +397,7 @@ class ManagementService:
         self,
         name: str,
         rows: Rows,
-        index: Index | None = None,
+        index: RowIndex | None = None,
         names: EntityOrder | None = None,
     ) -> None:
         """Give the rows of an entity type of the table.
@@ -605,11 +603,11 @@ class ManagementService:
         wanted = set(names)
         if found.names is not None:
             known = found.names.row
-            rows = list(_rows_there([(name, known) for name in dict.fromkeys(names)]))
+            rows = list(rows_there([(name, known) for name in dict.fromkeys(names)]))
         elif found.index is None:
             rows = [row for row in found.rows() if row["name"] in wanted]
         else:
-            rows = list(_rows_there([each for each in found.index() if each[0] in wanted]))
+            rows = list(rows_there([each for each in found.index() if each[0] in wanted]))
         return ManagementReply.of(OK, "OK", {"items": rows})
 
     def answer(
@@ -900,7 +898,7 @@ class ManagementService:
             yield 1 + len(index) // ROWS_IN_INDEX
             if command.name:
                 index = [each for each in index if each[0] == command.name][:1]
-        for row in found.rows() if index is None else _rows_there(index):
+        for row in found.rows() if index is None else rows_there(index):
             yield 1
             if command.name not in ("", row["name"]) or not self._fits(row, wanted):
                 continue
@@ -1094,16 +1092,6 @@ def _exchange_at(name: str) -> str:
 
 def _is_question(command: ManagementCommand) -> bool:
     return command.operation in ("QUERY", "READ")
-
-
-def _rows_there(index: Sequence[tuple[str, Callable[[str], Row]]]) -> Iterator[Row]:
-    """Yield the rows of entities that still exist: some may vanish between two turns."""
-    for name, make in index:
-        try:
-            row = make(name)
-        except KeyError:
-            continue
-        yield row
 
 
 def _answered(asking: Asking, most: int) -> tuple[CommandResult, int]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -23,9 +23,11 @@ __all__ = [
     "AGES_MINUTES",
     "ManagementRows",
     "Row",
+    "RowIndex",
     "Rows",
     "no_destination",
     "octets_on",
+    "rows_there",
     "virtual_host_of_queue",
 ]
 
@@ -34,6 +36,18 @@ AGES_MINUTES: Final = (5, 10, 20, 40, 80, 160, 320, 640, 1280)
 
 Row = Mapping[str, object]
 Rows = Callable[[], Iterable[Row]]
+RowIndex = Callable[[], Sequence[tuple[str, Callable[[str], Row]]]]
+"""Returns the names of entities, each with the function that makes its row."""
+
+
+def rows_there(index: Iterable[tuple[str, Callable[[str], Row]]]) -> Iterator[Row]:
+    """Yield the rows of entities that still exist: some may vanish between two turns."""
+    for name, make in index:
+        try:
+            row = make(name)
+        except KeyError:
+            continue
+        yield row
 
 
 def no_destination(queue: str) -> Row:
@@ -62,7 +76,8 @@ class ManagementRows:
         now_ms: the wall clock, ms since the epoch.
         destination_of: returns the state of the next hop of a relay queue, by the queue's name; an
             attribute that the queue has as well is shown with ``peer-`` before its name.
-        links: the links of clients.
+        links: returns the names of the links of clients, each with a function for its row, which
+            raises `KeyError` once it has gone.
     """
 
     def __init__(
@@ -71,7 +86,7 @@ class ManagementRows:
         inventory: NodeChanges | None,
         now_ms: Callable[[], int],
         destination_of: Callable[[str], Row] = no_destination,
-        links: Rows = tuple,
+        links: RowIndex = tuple,
     ) -> None:
         self._broker = broker
         self._inventory = inventory
@@ -196,7 +211,7 @@ class ManagementRows:
 
     def bindings(self) -> Iterable[Row]:
         """Bindings, those of the configuration and those made at runtime."""
-        return (make(name) for name, make in self.binding_index())
+        return rows_there(self.binding_index())
 
     def binding_index(self) -> list[tuple[str, Callable[[str], Row]]]:
         """Return the names of `bindings`, in the same order, each with a function for its row."""
@@ -223,13 +238,23 @@ class ManagementRows:
 
     def links(self) -> Iterable[Row]:
         """Bindings, and the links of clients (G-17)."""
-        for row in self.bindings():
-            yield {**row, "type": "link", "kind": "binding"}
-        yield from self._links()
+        return rows_there(self.link_index())
+
+    def link_index(self) -> list[tuple[str, Callable[[str], Row]]]:
+        """Return the names of `links`, in the same order, each with a function for its row."""
+        bindings = self._broker.bindings.values()
+        index: list[tuple[str, Callable[[str], Row]]] = [
+            (each.name, partial(self._binding_link, each)) for each in bindings
+        ]
+        index += self._links()
+        return index
+
+    def _binding_link(self, binding: Binding, name: str) -> Row:
+        return {**self._binding_row(binding, name), "type": "link", "kind": "binding"}
 
     def client_links(self) -> Iterable[Row]:
         """The links of clients only."""
-        return self._links()
+        return rows_there(self._links())
 
     def aliases(self) -> Iterable[Row]:
         """Further names of nodes."""

@@ -132,7 +132,8 @@ class ExchangeListTests(TopologyCase):
             self.assertEqual([row["name"] for row in page["items"]], names)
             self.assertEqual(page["total"], len(names))
         named = self.service.named_entities("exchange", ["//shop/a b", "", "no"], ANN)
-        self.assertEqual([row["name"] for row in named.body["items"]], ["//shop/a b"])
+        items: Any = named.body["items"]
+        self.assertEqual([row["name"] for row in items], ["//shop/a b"])
 
     def test_cost(self) -> None:
         """A part makes the rows that it shows, wherever in the list it is."""
@@ -274,6 +275,36 @@ class BindingListTests(TopologyCase):
         page = self.page("binding", limit=1, cursor=page["next"])
         self.assertEqual([row["name"] for row in page["items"]], ["b-n0050"])
         self.assertEqual(self.page("binding", limit=0, host="shop")["total"], 0)
+
+
+class LinkTests(TopologyCase):
+    """Links of clients, and bindings between nodes."""
+
+    def test_cost(self) -> None:
+        """A part makes the rows that it shows; a link that goes meanwhile is left out."""
+        gone = {"link-00003"}
+
+        def row(name: str) -> dict[str, object]:
+            if name in gone:
+                raise KeyError(name)
+            self.rows += 1
+            return {"name": name, "type": "link", "kind": "link"}
+
+        service = ManagementService(
+            self.broker,
+            lambda *_: True,
+            lambda: 0,
+            links=lambda: [(f"link-{number:05}", row) for number in range(MANY)],
+        )
+        self.broker.bind(BindingDeclaration("r", "q", label="between"))
+        self.service = service
+        page = self.page("link", limit=PAGE)
+        names = ["between", *(f"link-{number:05}" for number in range(PAGE) if number != 3)]
+        self.assertEqual([each["name"] for each in page["items"]], names)
+        self.assertEqual((page["total"], self.rows), (MANY + 1, PAGE - 1))
+        page = self.page("link", limit=PAGE, cursor='["link-05000", 1]')
+        self.assertEqual(page["items"][0]["name"], "link-05001")
+        self.assertEqual(self.rows, 2 * PAGE - 1)
 
 
 class RelayQueueTests(TopologyCase):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -12,6 +13,7 @@ from amqproute.auth.policy import Verb
 from amqproute.broker.exchanges.topology_fault import TopologyFault
 from amqproute.errors import AmqpError, NotImplementedHere, UnauthorizedAccess
 from amqproute.frontends.amqp09.channel_base import ChannelHost
+from amqproute.frontends.amqp09.channel_consumer import ChannelConsumer
 from amqproute.frontends.amqp09.channel_publisher import ChannelPublisher
 from amqproute.frontends.amqp09.class_methods import ClassMethods
 from amqproute.frontends.amqp09.class_publish import ClassPublish
@@ -261,41 +263,58 @@ class ChannelFrontend(TransactionMethods):
             found.append(self._getter)
         return found
 
-    def rows(self) -> Iterator[dict[str, object]]:
-        """Describe the channel, and what it has at nodes (G-17)."""
+    def index(self) -> Iterator[tuple[str, Callable[[str], dict[str, object]]]]:
+        """Return the names of it and of what it has at nodes, each with a function for its row."""
+        name = f"channel {self.channel.number}"
+        yield name, self._channel_row
+        for consumer in tuple(self.consumers.values()):
+            yield consumer.name, partial(self._consumer_row, consumer)
+        for each in self.classes.values():
+            for row in each.rows():
+                made = {**self._row(name, "channel", None), **row}
+                yield str(made["name"]), partial(_itself, made)
+        if self._getter is not None:
+            yield self._getter.name, self._getter_row
+
+    def _channel_row(self, name: str) -> dict[str, object]:
+        """Describe the channel (G-17)."""
         channel, publisher = self.channel, self.publisher
-        yield {
-            **self._row(f"channel {channel.number}", "channel", None),
+        return {
+            **self._row(name, "channel", None),
             "credit": 0 if publisher is None else publisher.granted,
             "unsettled": len(channel.unacknowledged),
             "mode": _mode(channel),
             "unconfirmed": 0 if channel.confirms is None else channel.confirms.outstanding,
             "node": getattr(None if publisher is None else publisher.node, "name", None),
         }
-        for consumer in self.consumers.values():
-            yield {
-                **self._row(consumer.name, "consumer", consumer.address),
-                "credit": 0,
-                "unsettled": consumer.unacknowledged,
-                "deliveries": consumer.delivered,
-                "delivery-count": consumer.delivered,
-                "consumer-tag": consumer.tag,
-                "prefetch": consumer.prefetch,
-                "no-ack": consumer.no_ack,
-                "priority": consumer.priority,
-                "node": consumer.source.name,
-                **consumer.class_facts(),
-            }
-        for each in self.classes.values():
-            for row in each.rows():
-                yield {**self._row(f"channel {channel.number}", "channel", None), **row}
-        if self._getter is not None:
-            yield {
-                **self._row(self._getter.name, "get", self._getter.address),
-                "credit": 0,
-                "unsettled": self._getter.unacknowledged,
-                "node": self._getter.source.name,
-            }
+
+    def _consumer_row(self, consumer: ChannelConsumer, name: str) -> dict[str, object]:
+        if self.consumers.get(consumer.tag) is not consumer:
+            raise KeyError(name)  # it has gone meanwhile
+        return {
+            **self._row(name, "consumer", consumer.address),
+            "credit": 0,
+            "unsettled": consumer.unacknowledged,
+            "deliveries": consumer.delivered,
+            "delivery-count": consumer.delivered,
+            "consumer-tag": consumer.tag,
+            "prefetch": consumer.prefetch,
+            "no-ack": consumer.no_ack,
+            "priority": consumer.priority,
+            "node": consumer.source.name,
+            **consumer.class_facts(),
+        }
+
+    def _getter_row(self, name: str) -> dict[str, object]:
+        getter = self._getter
+        if getter is None:
+            raise KeyError(name)  # it has gone meanwhile
+        return {
+            **self._row(name, "get", getter.address),
+            "credit": 0,
+            "unsettled": getter.unacknowledged,
+            "node": getter.source.name,
+        }
 
     def _row(self, name: str, kind: str, address: str | None) -> dict[str, object]:
         connection = self.connection
@@ -309,6 +328,10 @@ class ChannelFrontend(TransactionMethods):
             "delivery-count": self.channel.unacknowledged.last,
             "is-waiting": False,
         }
+
+
+def _itself(row: dict[str, object], name: str) -> dict[str, object]:
+    return row
 
 
 def _mode(channel: Channel) -> str:

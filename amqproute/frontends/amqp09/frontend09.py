@@ -538,9 +538,9 @@ class Frontend09(ClientConnection):
             "deliveries-out": sum(each.channel.unacknowledged.last for each in channels),
         }
 
-    def link_rows(self) -> Iterator[dict[str, object]]:
-        """See `ClientConnection.link_rows`."""
-        return (row for channel in tuple(self.channels.values()) for row in channel.rows())
+    def link_index(self) -> Iterator[tuple[str, Callable[[str], dict[str, object]]]]:
+        """See `ClientConnection.link_index`."""
+        return (each for channel in tuple(self.channels.values()) for each in channel.index())
 
 
 def _nothing(_: object) -> None:

@@ -10,7 +10,7 @@ From the bottom up:
 * `receiver_link`, with `large_message_receiver`; `sender_link`, with `lock_timeout` and
   `delivery_resumption`; `coordinator_link`: the endpoints.
 * `link_attach`: the answer to an attach, at once or later.
-* `connection_frontend`: one connection; `link_rows`: its links, for operators.
+* `connection_frontend`: one connection; `link_rows`: rows of its links, for operators.
 """
 
 __all__: list[str] = []

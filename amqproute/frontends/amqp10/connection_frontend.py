@@ -18,7 +18,7 @@ from amqproute.errors import AmqpError, NotFound, ResourceLimitExceeded, Unautho
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.link_attach import LinkAttach
 from amqproute.frontends.amqp10.link_refusal import error_of
-from amqproute.frontends.amqp10.link_rows import link_rows
+from amqproute.frontends.amqp10.link_rows import link_index
 from amqproute.frontends.amqp10.link_table import LinkEndpoint, LinkTable
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.frontends.common.contract_enforcement import RETRY_SECONDS
@@ -132,9 +132,9 @@ class Frontend(ClientConnection):
         """See `ClientConnection.link_count`."""
         return len(self.links)
 
-    def link_rows(self) -> Iterator[dict[str, object]]:
-        """See `ClientConnection.link_rows`."""
-        return link_rows(self.links)
+    def link_index(self) -> Iterator[tuple[str, Callable[[str], dict[str, object]]]]:
+        """See `ClientConnection.link_index`."""
+        return link_index(self.links)
 
     def endpoints(self) -> Iterator[LinkEndpoint]:
         """See `ClientConnection.endpoints`."""

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from amqproute.frontends.amqp10.coordinator_link import CoordinatorLink
@@ -13,35 +14,44 @@ from amqproute.frontends.amqp10.sender_link import SenderLink
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Link
 
-__all__ = ["link_rows", "suspended_row"]
+__all__ = ["link_index", "suspended_row"]
 
 
-def link_rows(links: LinkTable) -> Iterator[dict[str, object]]:
-    """Describe each link of a connection (G-17).
+def link_index(links: LinkTable) -> Iterator[tuple[str, Callable[[str], dict[str, object]]]]:
+    """Return the names of the links of a connection; see `ClientConnection.link_index`."""
+    for link in sorted(links.attached, key=lambda each: (each.name, each.role)):
+        yield link.name, partial(_link_row, links, link)
+
+
+def _link_row(links: LinkTable, link: Link, name: str) -> dict[str, object]:
+    """Describe a link (G-17).
 
     ``direction`` is that of the messages from the broker's view: ``in`` for a link on which the
     client sends. ``credit`` is the sender's credit, ``unsettled`` the deliveries without an
     outcome.
+
+    Raises:
+        KeyError: it is not attached any more.
     """
-    connection = links.connection
-    for link in sorted(links.attached, key=lambda each: (each.name, each.role)):
-        endpoint = link.context
-        direction = "in" if link.role == "receiver" else "out"
-        row: dict[str, object] = {
-            **connection.link_row(link.name, "link", direction, _address(link)),
-            "container": links.engine.remote_container_id or "",
-            "credit": link.credit,
-            "unsettled": len(link.unsettled),
-            "deliveries": link.deliveries,
-            "delivery-count": link.delivery_count,
-            "is-waiting": not isinstance(endpoint, ReceiverLink | SenderLink | CoordinatorLink),
-        }
-        node = None if endpoint is None else endpoint.node
-        row["node"] = getattr(node, "name", None)
-        if isinstance(endpoint, SenderLink):
-            row["copies"] = endpoint.copies
-            row["unsettled-octets"] = endpoint.held_bytes
-        yield row
+    if link not in links.attached:
+        raise KeyError(name)
+    endpoint = link.context
+    direction = "in" if link.role == "receiver" else "out"
+    row: dict[str, object] = {
+        **links.connection.link_row(name, "link", direction, _address(link)),
+        "container": links.engine.remote_container_id or "",
+        "credit": link.credit,
+        "unsettled": len(link.unsettled),
+        "deliveries": link.deliveries,
+        "delivery-count": link.delivery_count,
+        "is-waiting": not isinstance(endpoint, ReceiverLink | SenderLink | CoordinatorLink),
+    }
+    node = None if endpoint is None else endpoint.node
+    row["node"] = getattr(node, "name", None)
+    if isinstance(endpoint, SenderLink):
+        row["copies"] = endpoint.copies
+        row["unsettled-octets"] = endpoint.held_bytes
+    return row
 
 
 def suspended_row(row: Mapping[str, object]) -> dict[str, object]:

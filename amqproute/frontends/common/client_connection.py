@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -628,10 +628,17 @@ class ClientConnection(ABC):
 
     def link_rows(self) -> Iterator[dict[str, object]]:
         """Describe each link (G-17)."""
-        return (
-            self.link_row(each.name, "link", each.direction, each.address)
-            for each in self.endpoints()
-        )
+        return (make(name) for name, make in self.link_index())
+
+    def link_index(self) -> Iterator[tuple[str, Callable[[str], dict[str, object]]]]:
+        """Return the names of the links, each with a function that makes its row.
+
+        The functions raise `KeyError` once the link has gone.
+        """
+        return ((each.name, partial(self._endpoint_row, each)) for each in self.endpoints())
+
+    def _endpoint_row(self, endpoint: NodeEndpoint, name: str) -> dict[str, object]:
+        return self.link_row(name, "link", endpoint.direction, endpoint.address)
 
     def transaction_rows(self) -> Iterator[dict[str, object]]:
         """Describe each open transaction of the connection; distributed ones are `branch` rows."""
