@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages of entities by name, for clients that go through many of them.
 
-A page begins where the last one ended, by the name of its last entity, so that entities that come
-and go meanwhile neither hide others nor appear twice. Rows are made `SLICE_ROWS` at a time, in
-turns of the reactor: ten thousand queues do not stop it.
+A page begins where the last one ended, by the name of its last entity, or by its place in the order
+where names are not unique, so that entities that come and go meanwhile neither hide others nor
+appear twice. Rows are made `SLICE_ROWS` at a time, in turns of the reactor: ten thousand queues do
+not stop it.
 
 Of types whose owners keep their names in order (`entity_names`) a page costs what it shows. Only a
 pattern of names is compared with all of them, `NAMES_IN_TURN` in a turn.
