@@ -470,7 +470,7 @@ class FrameBroker:
             world.now_ms,
             inventory=self.inventory,
             connections=lambda: [each.row() for each in self.shared.connections],
-            links=lambda: [row for each in self.shared.connections for row in each.link_rows()],
+            links=lambda: [each for one in self.shared.connections for each in one.link_index()],
             close_link=lambda name, _: [
                 each.detach_named(name) for each in tuple(self.shared.connections)
             ].clear(),
