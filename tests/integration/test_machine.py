@@ -243,15 +243,29 @@ class LongTests(MachineTests):
         self.assertNotIn("status=31/SYS", self.told())
 
     def test_credential(self) -> None:
-        """A key that is root's own, as the unit's comment has it."""
+        """Secrets that are root's own, as the unit's comment has them, by the names %d/NAME."""
+        machine = self.machine
         unit = (SOURCES / "systemd" / DAEMON).read_text()
-        lines = re.findall(r"^#(LoadCredential=.*|ExecReload=.*)$", unit, re.MULTILINE)
+        lines = re.findall(r"^#(LoadCredential=.*)$", unit, re.MULTILINE)
+        self.assertEqual(len(lines), 3)
         self.drop_in(DAEMON, "[Service]", *lines)
-        key = "/etc/amqproute/tls/key.pem"
-        self.shell(f"install -Dm600 {key} /etc/ssl/private/amqproute.pem; rm {key}")
-        self.configure(key, "/run/credentials/amqproute.service/key.pem")
-        self.shell("systemctl start amqproute; systemctl reload amqproute; amqproute check")
-        until(lambda: "reloaded /etc" in self.told(), "the reload", detail=self.told)
+        key, secrets = "/etc/amqproute/tls/key.pem", "/etc/ssl/private"
+        self.shell(
+            f"install -Dm600 {key} {secrets}/amqproute.pem; rm {key}; umask 077\n"
+            f"echo '{{}}' > {secrets}/amqproute-users.yaml\n"
+            f"echo hush > {secrets}/amqproute-ldap-password\n"
+        )
+        users = (
+            "users:\n  file: '%d/users.yaml'\n  ldap: {servers: ['ldaps://127.0.0.1:1'], "
+            "bind-dn: 'cn=a',\n    bind-password-file: '%d/ldap-password', search-base: 'dc=a'}\n"
+        )
+        configuration = CONFIGURATION.replace(key, "'%d/key.pem'") + users
+        machine.write("/etc/amqproute/amqproute.yaml", configuration)
+        machine.run("systemctl", "start", "amqproute")
+        self.assertIn("5671", self.shell("ss -ltn"))  # with its certificate, so it has the key
+        shown = self.shell("amqproute config show --changed")
+        for name in ("tls.private-key", "users.file", "users.ldap.bind-password-file"):
+            self.assertRegex(shown, rf"{re.escape(name)}\s+%d/\S+\s+credential, /etc/amqproute")
 
     def test_pipeline(self) -> None:
         """The nightly run: Java and Spark in its sandbox, from the journal to the page."""

@@ -102,6 +102,19 @@ class UnitTests(SynchronousTestCase):
         done = self.analyze("calendar", *re.findall(r"^OnCalendar=(.*)$", timer, re.MULTILINE))
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_credentials(self) -> None:
+        """The lines for secrets are ones that systemd takes, and the names are explained."""
+        text = (UNITS / "amqproute.service").read_text()
+        names = re.findall(r"^#LoadCredential=([\w.-]+):/\S+$", text, re.MULTILINE)
+        self.assertEqual(names, ["key.pem", "users.yaml", "ldap-password"])
+        for name in names:
+            self.assertIn(f"%d/{name}", text)
+        (unit,) = (Path(each) for each in self.units() if each.endswith("amqproute.service"))
+        unit.write_text(re.sub(r"(?m)^#(LoadCredential=)", r"\1", unit.read_text()))
+        done = self.analyze("verify", "--man=no", str(unit))
+        said = [line for line in done.stderr.splitlines() if "amqproute" in line]
+        self.assertEqual((said, done.returncode), ([], 0), done.stderr)
+
     def test_account(self) -> None:
         """The account the service runs under is the one that sysusers makes."""
         (user,) = re.findall(r"^u (\S+)", (UNITS / "sysusers.conf").read_text(), re.MULTILINE)
