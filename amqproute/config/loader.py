@@ -823,8 +823,8 @@ def unresolved_credentials(config: Config) -> list[ConfigProblem]:
     return [
         place.problem(
             at,
-            f"{path} is a credential, and ${CREDENTIALS_VARIABLE} is not set; systemd sets it for "
-            "a unit with LoadCredential=",
+            f"{path} is a credential, and ${CREDENTIALS_VARIABLE} is not set or cannot be "
+            "entered; systemd sets it for a unit with LoadCredential=",
         )
         for at, path in (*_named_files(config), *_credentials_of_plugins(config))
         if is_unresolved(path)
@@ -1013,12 +1013,13 @@ def _advise_targets(config: Config, place: _Place) -> Iterator[ConfigProblem]:
 
 def _advise_rest(config: Config, place: _Place) -> Iterator[ConfigProblem]:
     with_password = {"PLAIN", "SCRAM-SHA-256"}
-    if not config.users.file.exists() and any(
+    file = config.users.file
+    if (not is_unresolved(file) and not file.exists()) and any(
         with_password.intersection(listen.mechanisms) for listen in config.listen
     ):
         yield place.problem(
             ("users", "file"),
-            f"{config.users.file} does not exist: nobody can log in with a password; add a user "
+            f"{file} does not exist: nobody can log in with a password; add a user "
             "with amqproute user add",
         )
     if not config.access:

@@ -7,12 +7,14 @@ password.
 
 ``%d`` is what it is in systemd's units: the directory of the unit's credentials
 (``LoadCredential=``, systemd.exec(5)), which the service manager names in
-``$CREDENTIALS_DIRECTORY``. Where the variable is not set, as in an operator's shell, the path stays
-as written (`is_unresolved`): commands that do not need the file work.
+``$CREDENTIALS_DIRECTORY``. Where the variable is not set, as in an operator's shell, or the
+directory cannot be entered, the path stays as written (`is_unresolved`): commands that do not need
+the file work.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -89,9 +91,21 @@ def _is_text(value: str) -> bool:
 
 
 def credentials_directory(environ: Mapping[str, str]) -> Path | None:
-    """Return the directory of the unit's credentials; None outside of a unit that has some."""
+    """Return the directory of the unit's credentials; None where it is not known or not to be seen.
+
+    It is not known outside of a unit that has some. systemd 252 names it to the commands of a
+    reload, too, but does not let them enter it.
+    """
     directory = environ.get(CREDENTIALS_VARIABLE)
-    return Path(directory) if directory else None
+    if not directory:
+        return None
+    try:
+        os.stat(f"{directory}/.")
+    except PermissionError:
+        return None
+    except OSError:  # what is named in it will be missed
+        pass
+    return Path(directory)
 
 
 def credential(text: str, directory: Path | None) -> Path:

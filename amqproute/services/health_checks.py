@@ -123,8 +123,9 @@ _TABLE: Final = (
     CheckRule(
         "realms",
         "can the directory and the issuers of tokens be asked",
-        "check users.ldap and users.issuers, and whether their servers run; amqproute check shows "
-        "a missing extra or password. Users of the users file can log in meanwhile",
+        "check users.ldap, users.issuers and users.realms, and whether their servers run; "
+        "amqproute check shows a missing extra or password. Users of the users file can log in "
+        "meanwhile",
     ),
     CheckRule(
         "dns",

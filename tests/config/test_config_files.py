@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.config import Config, check_files, config_files, load, loads
 from amqproute.config.config_files import digest_of
-from amqproute.config.loader import unresolved_credentials
+from amqproute.config.loader import advise, unresolved_credentials
 from amqproute.config.value_references import resolved
 from amqproute.daemon.preflight import examine_files
 from amqproute.daemon.service import read
@@ -317,6 +318,26 @@ class CredentialTests(FilesCase):
             [f"{self.main}:4: resolver.anchors: there is no file {there}/none"],
         )
         self.assertEqual(unresolved_credentials(config), [])
+
+    def test_not_to_be_entered(self) -> None:
+        """A directory that is named and cannot be entered is as one that is not known."""
+        self.write("amqproute.yaml", "users: {file: '%d/users'}\n")
+        there = self.directory / "credentials"
+        there.mkdir()
+        stat = os.stat
+
+        def refuse(path: Any, **more: Any) -> os.stat_result:
+            if str(path).startswith(str(there)):
+                raise PermissionError(13, "Permission denied", str(path))
+            return stat(path, **more)
+
+        self.patch(os, "stat", refuse)
+        config = self.load({"CREDENTIALS_DIRECTORY": str(there)})
+        self.assertEqual(config.users.file, Path("%d/users"))
+        self.assertEqual(check_files(config), [])
+        (problem,) = unresolved_credentials(config)
+        self.assertIn("is not set or cannot be entered", str(problem))
+        self.assertNotIn("does not exist", "".join(map(str, advise(config))))
 
     def test_elsewhere(self) -> None:
         """Outside of the unit the file loads, `check` cannot tell, and a daemon does not start."""

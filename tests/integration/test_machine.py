@@ -266,6 +266,9 @@ class LongTests(MachineTests):
         shown = self.shell("amqproute config show --changed")
         for name in ("tls.private-key", "users.file", "users.ldap.bind-password-file"):
             self.assertRegex(shown, rf"{re.escape(name)}\s+%d/\S+\s+credential, /etc/amqproute")
+        # The check of a reload may not see them, and is no obstacle.
+        machine.run("systemctl", "reload", "amqproute")
+        until(lambda: "reloaded /etc" in self.told(), "the reload", detail=self.told)
 
     def test_pipeline(self) -> None:
         """The nightly run: Java and Spark in its sandbox, from the journal to the page."""
