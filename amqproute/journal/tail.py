@@ -33,7 +33,7 @@ def last(
 
     Args:
         directory: the journal.
-        count: the number of records examined, at least 1.
+        count: the number of records examined; 0 for the position only.
         wanted: selects the records to return; others take no memory.
 
     Returns:
@@ -53,7 +53,7 @@ def last(
                     continue
                 if end == ("", 1):
                     end = (line.body["journal"], line.seq + line.count)
-                examined = list(line.records())[-count:]
+                examined = list(line.records())[-count:] if count > 0 else []
                 kept += filter(wanted, reversed(examined))
                 count -= len(examined)
                 if count <= 0:

@@ -4,8 +4,8 @@
 Run with the path of a store. Each round enqueues some entries to queues, some with a body of
 their own and some with one that they share, notes the round, and dequeues what an earlier round
 has stored; of the shared ones some get a body of their own instead. Every second large one stays.
-Each line on standard output names a transaction whose Deferred has fired: ``put ROUND ID ID ...`` or
-``end ROUND ID ID ...``.
+Each line on standard output names a transaction whose Deferred has fired: ``put ROUND ID ID ...``
+or ``end ROUND ID ID ...``.
 """
 
 from __future__ import annotations
