@@ -19,7 +19,7 @@ from typing import Final
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
-from amqproute.journal.reader import find, open_segment, segments
+from amqproute.journal.reader import find, lines_backwards, open_segment, segments
 from amqproute.journal.record import InvalidLine, JournalRecord, read_line
 
 __all__ = ["MOST_FOUND", "REMEMBERED_SECONDS", "JournalBusy", "JournalSearch", "last_records"]
@@ -61,23 +61,17 @@ def last_records(
         if file is None:
             continue
         with file:
-            size = file.seek(0, os.SEEK_END)
-            start = max(0, size - left)
-            file.seek(start)
-            octets = file.read(left)
-        left -= len(octets)
-        lines = octets.split(b"\n")[1 if start else 0 :]
-        part: list[JournalRecord] = []
-        for line in lines:
-            if line:
+            most, left = left, left - os.fstat(file.fileno()).st_size
+            for line in lines_backwards(file, most):
                 with suppress(InvalidLine):
-                    part += [
+                    found += [
                         record
-                        for record in read_line(line).records()
+                        for record in reversed(list(read_line(line).records()))
                         if kind in ("", record.kind) and node in (record.node or "")
                     ]
-        found = part + found
-    return found[-count:]
+                if len(found) >= count:
+                    break
+    return found[:count][::-1]
 
 
 class JournalSearch:

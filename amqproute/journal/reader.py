@@ -36,6 +36,8 @@ MOST_ENTRIES: Final = 10_000
 """Bound on the entries of one message that are followed: copies of copies."""
 _TAIL: Final = 1 << 20
 """Octets at the end of a segment that are searched for its last line."""
+CHUNK_BYTES: Final = 256 * 1024
+"""Octets of a segment that are read at once."""
 FEW: Final = 200
 """Number of entries up to which the text of lines is searched before they are decoded."""
 
@@ -114,6 +116,31 @@ def lines(
                 continue
 
 
+def lines_backwards(file: BinaryIO, most: int | None = None) -> Iterator[bytes]:
+    """Iterate over the octets of the whole lines of a segment, from the last one on.
+
+    Args:
+        file: the segment.
+        most: octets at its end that are read; None for all.
+    """
+    at = os.fstat(file.fileno()).st_size
+    begin = 0 if most is None else max(0, at - most)
+    later = b""  # the rest of the line that begins before `at`
+    is_torn = True  # that rest has no line feed yet
+    while at > begin:
+        size = min(CHUNK_BYTES, at - begin)
+        at -= size
+        first, *lines = (os.pread(file.fileno(), size, at) + later).split(b"\n")
+        if lines and is_torn:
+            lines.pop()
+            is_torn = False
+            # What is left of the chunk ends with a line feed.
+        yield from reversed(lines)
+        later = first
+    if not is_torn and not begin:
+        yield later
+
+
 def records(directory: Path) -> Iterator[JournalRecord]:
     """Iterate over all records."""
     for line in lines(directory):
@@ -131,13 +158,11 @@ def newest_streams(directory: Path) -> dict[str, str]:
         if file is None:
             continue
         with file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            ends = [each for each in file.read().splitlines(keepends=True) if each[-1:] == b"\n"]
-        for octets in reversed(ends):
-            with suppress(InvalidLine):
-                for record in read_line(octets).records():
-                    found[parts[0]] = record.stream
-                break
+            for octets in lines_backwards(file, _TAIL):
+                with suppress(InvalidLine):
+                    for record in read_line(octets).records():
+                        found[parts[0]] = record.stream
+                    break
     return found
 
 

@@ -16,14 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from amqproute.journal.reader import open_segment, segments
+from amqproute.journal.reader import CHUNK_BYTES, lines_backwards, open_segment, segments
 from amqproute.journal.record import InvalidLine, JournalLine, JournalRecord, read_line
 from amqproute.journal.segments import OPEN, days, opened, parts_of
 
 __all__ = ["follow", "last"]
 
 POLL_SECONDS: Final = 0.2
-CHUNK_BYTES: Final = 256 * 1024
 
 
 def last(
@@ -46,7 +45,7 @@ def last(
         if file is None:
             continue
         with file:
-            for octets in _backwards(file):
+            for octets in lines_backwards(file):
                 try:
                     line = read_line(octets)
                 except InvalidLine:
@@ -125,25 +124,6 @@ def _folders(directory: Path) -> object:
 def _is_growing(directory: Path, path: Path) -> bool:
     """Return whether a segment is the one being written."""
     return path.parent.name == OPEN and opened(directory)[-1:] == [path]
-
-
-def _backwards(file: BinaryIO) -> Iterator[bytes]:
-    """Iterate over the whole lines of a segment, from the last one on."""
-    at = os.fstat(file.fileno()).st_size
-    later = b""  # the rest of the line that begins before `at`
-    is_torn = True  # that rest has no line feed yet
-    while at:
-        size = min(CHUNK_BYTES, at)
-        at -= size
-        first, *lines = (os.pread(file.fileno(), size, at) + later).split(b"\n")
-        if lines and is_torn:
-            lines.pop()
-            is_torn = False
-            # What is left of the chunk ends with a line feed.
-        yield from reversed(lines)
-        later = first
-    if not is_torn:
-        yield later
 
 
 def _start(file: BinaryIO, seq: int) -> int:

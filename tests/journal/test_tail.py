@@ -30,6 +30,11 @@ class LastTests(JournalCase):
         self.patch(tail, "read_line", watched)
         return parsed
 
+    def read_at_once(self, octets: int) -> None:
+        """Let so many octets be read at once."""
+        for module in (reader, tail):
+            self.patch(module, "CHUNK_BYTES", octets)
+
     def test_few_are_read(self) -> None:
         """The last records cost what they are, however long their segment is."""
         desk = self.opened(terms=JournalTerms(segment_seconds=3600))
@@ -41,7 +46,7 @@ class LastTests(JournalCase):
         self.assertEqual([each.entry for each in found], list(range(1990, 2000)))
         self.assertEqual(len(parsed), 10)
         parsed.clear()
-        self.patch(tail, "CHUNK_BYTES", 4096)
+        self.read_at_once(4096)
         coming = tail.follow(desk.directory, (end[0], end[1] - 1000), lambda _: None)
         first = next(coming)
         assert first is not None
@@ -67,7 +72,7 @@ class LastTests(JournalCase):
         @settings(deadline=None, max_examples=60)
         @given(st.integers(0, len(everything) + 5), chunks, st.integers(0, 3))
         def check(count: int, chunk: int, rest: int) -> None:
-            tail.CHUNK_BYTES = chunk  # type: ignore[misc] # put back below
+            self.read_at_once(chunk)
             found, end = tail.last(desk.directory, count, lambda each: each.seq % 4 >= rest)
             examined = everything[-count:] if count else []
             self.assertEqual(found, [each for each in examined if each.seq % 4 >= rest])
@@ -78,7 +83,6 @@ class LastTests(JournalCase):
             coming = tail.follow(desk.directory, (begin.journal, begin.seq), lambda _: None)
             self.assertEqual(list(islice(coming, len(examined))), examined)
 
-        self.patch(tail, "CHUNK_BYTES", tail.CHUNK_BYTES)
         check()
 
     def test_damaged(self) -> None:
@@ -91,7 +95,7 @@ class LastTests(JournalCase):
         octets = path.read_bytes()
         half = len(octets) // 2
         path.write_bytes(octets[: half - 3000] + b"\n" + b"x" * 6000 + octets[half + 3001 :])
-        self.patch(tail, "CHUNK_BYTES", 1000)
+        self.read_at_once(1000)
         everything = list(reader.records(desk.directory))
         self.assertLess(len(everything), 200)
         found, _ = tail.last(desk.directory, 1000)
