@@ -30,7 +30,7 @@ FILTERS: Final = "amqproute.filters"
 REALMS: Final = "amqproute.realms"
 """The group of kinds of realms, `amqproute.auth.realm_kinds.RealmKind`."""
 LONGEST_FAULT: Final = 300
-"""Characters of what a plug-in raises, where it is shown."""
+"""Most characters of a plug-in's error that are shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class LivePage:
         self._renderer = renderer
         self._frame = frame
         self._page = page
-        self._sent_ms: dict[str, int] = {}  # by the ids of rows and blocks: age of what it has
+        self._sent_ms: dict[str, int] = {}  # when each row and block was sent, by id
 
     def change(self, page: Page, time: str) -> LiveChange:
         """Return what is new, and take the page as what the browser has from now on."""

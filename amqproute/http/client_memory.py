@@ -51,7 +51,7 @@ class ClientMemory:
         return self._total
 
     def hold(self, holder: Holder, source: str, octets: int) -> Holder | None:
-        """Take note of what a connection holds now, in place of what it held.
+        """Set the number of octets that a connection holds.
 
         Args:
             holder: the connection.

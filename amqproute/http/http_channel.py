@@ -109,7 +109,7 @@ class HttpChannel(http.HTTPChannel):
         held: the octets that all connections hold; None for a bound of its own.
 
     Attributes:
-        is_refused: whether the rest of what comes is thrown away.
+        is_refused: whether further input is discarded.
         idle_since: the monotonic time of the connection, or of its last answer.
     """
 

@@ -57,7 +57,7 @@ class StreamLogIn:
         return self.requester.principal
 
     def renew(self, principal: Principal) -> None:
-        """See `LogIn.renew`: the rights are looked at anew when the client comes again."""
+        """See `LogIn.renew`: rights are checked again when the client reconnects."""
         self._stream.close()
 
     def end_log_in(self, words: str) -> None:

@@ -264,7 +264,7 @@ class ChannelFrontend(TransactionMethods):
         return found
 
     def index(self) -> Iterator[tuple[str, Callable[[str], dict[str, object]]]]:
-        """Return the names of it and of what it has at nodes, each with a function for its row."""
+        """Return the names of the rows of the channel, each with a function that makes it."""
         name = f"channel {self.channel.number}"
         yield name, self._channel_row
         for consumer in tuple(self.consumers.values()):
