@@ -11,8 +11,7 @@ costs, and without other work they are short. The kinds of steps are served in r
 a kind the sources: one address (`amqproute.log_rate_limit.source_of`) waits behind itself, and not
 before others.
 
-Work in many steps is given a `StepClock`: what it puts off to the next turn of the reactor is a
-step.
+Work in many steps calls a `Pause` between them: what follows is a step.
 
 If there are few steps, each is taken at once. The callers bound the number of waiting steps: by
 the mute connections (`amqproute.net.accept_policy`), by the number of questions in progress, by
@@ -22,13 +21,11 @@ that of HTTP requests.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
-from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from zope.interface import implementer
 
 __all__ = [
     "MOST_SECONDS",
@@ -36,7 +33,6 @@ __all__ = [
     "STEP_SECONDS",
     "TURN_SECONDS",
     "Pause",
-    "StepClock",
     "TurnScheduler",
 ]
 
@@ -145,49 +141,3 @@ class TurnScheduler:
         if sources:
             self._waiting[kind] = sources
         return step
-
-
-@implementer(IReactorTime)
-class StepClock:
-    """The clock of a reactor for work in many steps: without delay, a call is a step.
-
-    Args:
-        clock: the reactor.
-        turns: its steps.
-        kind: the kind of these.
-    """
-
-    def __init__(self, clock: IReactorTime, turns: TurnScheduler, kind: str) -> None:
-        self._clock = clock
-        self._turns = turns
-        self._kind = kind
-
-    def __repr__(self) -> str:
-        return f"<StepClock {self._kind}>"
-
-    def seconds(self) -> float:
-        """See `IReactorTime`."""
-        return self._clock.seconds()
-
-    # Any: as Twisted declares it.
-    def callLater(
-        self, delay: float, callable: Callable[..., Any], *args: object, **kwargs: object
-    ) -> IDelayedCall:
-        """See `IReactorTime`."""
-        if delay > 0:
-            return self._clock.callLater(delay, callable, *args, **kwargs)
-        call = DelayedCall(
-            self.seconds(), callable, args, kwargs, lambda _: None, lambda _: None, self.seconds
-        )
-
-        def step() -> None:
-            if call.active():
-                call.called = 1
-                callable(*args, **kwargs)
-
-        self._turns.put_off(self._kind, "", step)
-        return call
-
-    def getDelayedCalls(self) -> Sequence[IDelayedCall]:
-        """See `IReactorTime`."""
-        return self._clock.getDelayedCalls()

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import Clock, deferLater
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyObject
 
 from amqproute.turn_scheduler import (
     MOST_SECONDS,
     STEPS_IN_TURN,
     TURN_SECONDS,
-    StepClock,
     TurnScheduler,
 )
 
@@ -178,14 +177,13 @@ class TurnTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
-class StepClockTests(SynchronousTestCase):
+class PauseTests(SynchronousTestCase):
     """Work that puts itself off to later turns."""
 
     def setUp(self) -> None:
         self.clock = TurnClock()
         self.used = 0.0
         self.turns = TurnScheduler(self.clock, lambda: self.used)
-        self.steps = StepClock(self.clock, self.turns, "pages")
         self.done: list[object] = []
 
     def use(self, seconds: float, what: object) -> None:
@@ -193,16 +191,16 @@ class StepClockTests(SynchronousTestCase):
         self.used += seconds
         self.done.append(what)
 
-    def test_interface(self) -> None:
-        """It provides what it declares."""
-        verifyObject(IReactorTime, self.steps)
-        self.assertEqual(self.steps.seconds(), self.clock.seconds())
-        self.assertEqual(list(self.steps.getDelayedCalls()), [])
+    def later(self, seconds: float, what: object) -> Deferred[None]:
+        """Use processor time after a pause."""
+        pause = self.turns.pause("pages", "")
+        pause.addCallback(lambda _: self.use(seconds, what))
+        return pause
 
     def test_a_long_step(self) -> None:
         """After a step of several turns' time, as many turns pass without another one."""
         for number in range(3):
-            self.steps.callLater(0, self.use, 5 * TURN_SECONDS, number)
+            self.later(5 * TURN_SECONDS, number)
         at = []
         for turn in range(16):
             before = len(self.done)
@@ -216,30 +214,19 @@ class StepClockTests(SynchronousTestCase):
     def test_takes_turns_with_others(self) -> None:
         """Many steps of one kind leave every other step to another kind."""
         for number in range(4):
-            self.steps.callLater(0, self.use, TURN_SECONDS, number)
+            self.later(TURN_SECONDS, number)
         for word in ("a", "b"):
-            self.turns.put_off("tls", "", lambda word=word: self.use(TURN_SECONDS, word))  # type: ignore[misc]
+            self.turns.put_off("tls", "", partial(self.use, TURN_SECONDS, word))
         for _ in range(6):
             self.clock.advance(1)
         self.assertEqual(self.done, [0, "a", 1, "b", 2, 3])
 
     def test_cancelled(self) -> None:
-        """A call that was cancelled is not made."""
-        call = self.steps.callLater(0, self.use, 0.0, "never")
-        self.assertTrue(call.active())
-        call.cancel()
-        self.assertFalse(call.active())
-        waiting = deferLater(self.steps, 0, self.use, 0.0, "never")
+        """What waited for a pause that was cancelled does not follow."""
+        waiting = self.later(0.0, "never")
         waiting.cancel()
         self.failureResultOf(waiting)
-        told = deferLater(self.steps, 0, self.use, 0.0, "once")
+        told = self.later(0.0, "once")
         self.clock.advance(1)
         self.successResultOf(told)
         self.assertEqual(self.done, ["once"])
-
-    def test_with_a_delay(self) -> None:
-        """A call with a delay is the reactor's."""
-        self.steps.callLater(5, self.use, 0.0, "later")
-        self.assertEqual(self.turns.waiting, 0)
-        self.clock.advance(6)
-        self.assertEqual(self.done, ["later"])

@@ -148,7 +148,7 @@ from amqproute.store.start_evidence import holdings_of
 from amqproute.store.store_files import STORE_FILE
 from amqproute.store.store_listener import StoreListener
 from amqproute.store.store_sizes import sizes_for
-from amqproute.turn_scheduler import StepClock, TurnScheduler
+from amqproute.turn_scheduler import Pause, TurnScheduler
 from amqproute.values import (
     Principal,
 )
@@ -254,7 +254,7 @@ class Application:
         )
         self.dashboard: BrokerDashboard | None = None
         self._turns = TurnScheduler(reactor, time.thread_time)
-        self._steps = StepClock(reactor, self._turns, "monitoring")
+        self._pause: Pause = partial(self._turns.pause, "monitoring", "")
         self.web = HttpService(config, reactor, self.access, lambda: now_ms() / 1000, self._turns)
         self.inventory = NodeChanges(
             self.broker,
@@ -728,7 +728,7 @@ class Application:
             self.container_id,
         )
         self.dashboard = BrokerDashboard(
-            self._reactor, lambda: self.config, self.clock.now_ms, parts, self._steps
+            self._reactor, lambda: self.config, self.clock.now_ms, parts, self._pause
         )
         self.dashboard.open(self.web)
 
@@ -980,7 +980,7 @@ class Application:
         assert self.relay is not None
         parts = MetricsParts(
             self._daemon_facts,
-            ReactorParts(self.delays_of_reactor.counts, self._steps),
+            ReactorParts(self.delays_of_reactor.counts, self._pause),
             lambda: self.listeners,
             self._agent,
             self.broker,
@@ -1016,7 +1016,7 @@ class Application:
             lambda: self.config,
             self.container_id,
             lambda: (self.listeners, self.web.listener),
-            TotalsTaker(self._steps, self.broker, lambda: self.links.connections),
+            TotalsTaker(self._reactor, self.broker, lambda: self.links.connections, self._pause),
             self.readiness.why_not_ready,
         )
         RabbitmqApi(management, facts, monitors.require).add_to(self.web.site)

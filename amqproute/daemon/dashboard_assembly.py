@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorThreads, IReactorTime
+from twisted.internet.interfaces import IReactorThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import globalLogPublisher
 
@@ -37,6 +37,7 @@ from amqproute.dashboard.traffic_sampler import TrafficSampler
 from amqproute.http.requester import Requester
 from amqproute.net.reactor import IReactor
 from amqproute.services.management_node import MANAGEMENT, ManagementService
+from amqproute.turn_scheduler import Pause
 
 __all__ = ["BrokerDashboard", "DashboardParts"]
 
@@ -73,7 +74,7 @@ class BrokerDashboard:
         config: returns the configuration in force.
         now_ms: the wall clock.
         parts: what is shown.
-        steps: the clock of work that takes many turns of the reactor.
+        pause: called between slices of work that takes many turns of the reactor.
     """
 
     def __init__(
@@ -82,17 +83,16 @@ class BrokerDashboard:
         config: Callable[[], Config],
         now_ms: Callable[[], int],
         parts: DashboardParts,
-        steps: IReactorTime,
+        pause: Pause,
     ) -> None:
         self.log = RecentLog(page_line)
         self._reactor = reactor
         self._config = config
         self._now_ms = now_ms
         self._parts = parts
-        self._steps = steps
         self._began = reactor.seconds()
         self._settings: tuple[Config, Sequence[Row]] | None = None
-        self._sampler = TrafficSampler(steps, parts.broker, now_ms)
+        self._sampler = TrafficSampler(reactor, parts.broker, now_ms, pause)
         self.journal: JournalSearch | None = None
         if parts.journal is not None and IReactorThreads.providedBy(reactor):
             pool = reactor.getThreadPool()
@@ -105,7 +105,7 @@ class BrokerDashboard:
     def open(self, web: HttpService) -> None:
         """Serve the pages at the endpoint for HTTP."""
         site = DashboardSite(
-            self._steps,
+            self._reactor,
             self,
             self._source_of,
             BrowserLogIns(web.login),

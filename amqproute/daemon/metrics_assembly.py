@@ -102,7 +102,7 @@ def make_metrics(
     )
     peers = PeerMetrics(relay, now_ms, remembered(named_peers, config))
     return MetricsService(
-        parts.reactor.steps,
+        parts.reactor.pause,
         time.perf_counter,
         (
             network.daemon,

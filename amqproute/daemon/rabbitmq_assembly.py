@@ -15,7 +15,6 @@ from typing import Final
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 
 from amqproute.address import host_label
 from amqproute.broker.broker import Broker
@@ -25,6 +24,7 @@ from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.http.rabbitmq_api import BrokerTotals, ListenerPlace
 from amqproute.joined_calls import JoinedCalls
 from amqproute.net.listening_service import ListeningService
+from amqproute.turn_scheduler import Pause
 
 __all__ = ["QUEUES_IN_TURN", "TOTALS_SECONDS", "RabbitmqFacts", "TotalsTaker"]
 
@@ -39,6 +39,7 @@ class TotalsTaker:
         clock: the reactor's.
         broker: its queues.
         connections: returns the open connections.
+        pause: called between slices of the walk over the queues.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class TotalsTaker:
         clock: IReactorTime,
         broker: Broker,
         connections: Callable[[], Sequence[ClientConnection]],
+        pause: Pause,
     ) -> None:
         self._clock = clock
         self._broker = broker
         self._connections = connections
+        self._pause = pause
         self._latest = BrokerTotals()
         self._taken_at: float | None = None
         self._calls: JoinedCalls[str, BrokerTotals] = JoinedCalls()
@@ -73,7 +76,7 @@ class TotalsTaker:
         ready = unsettled = published = delivered = consumers = 0
         for place, queue in enumerate(queues, 1):
             if place % QUEUES_IN_TURN == 0:
-                await deferLater(self._clock, 0)
+                await self._pause()
             ready += queue.available + queue.deferred
             unsettled += queue.acquired
             consumers += queue.consumers

@@ -12,13 +12,13 @@ from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.dashboard.traffic_history import SAMPLE_SECONDS, TrafficHistory, TrafficSample
+from amqproute.turn_scheduler import Pause
 
 __all__ = ["QUEUES_IN_TURN", "TrafficSampler"]
 
@@ -34,16 +34,20 @@ class TrafficSampler:
         clock: the reactor's.
         broker: its queues.
         now_ms: the wall clock.
+        pause: called between slices of the walk over the queues.
 
     Attributes:
         history: the history of the last minutes.
     """
 
-    def __init__(self, clock: IReactorTime, broker: Broker, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, clock: IReactorTime, broker: Broker, now_ms: Callable[[], int], pause: Pause
+    ) -> None:
         self.history = TrafficHistory()
         self._clock = clock
         self._broker = broker
         self._now_ms = now_ms
+        self._pause = pause
         self._call: IDelayedCall | None = None
         self._is_over = False
 
@@ -71,7 +75,7 @@ class TrafficSampler:
         where = ""
         for place, (queue, is_relay) in enumerate(list(self._queues()), 1):
             if place % QUEUES_IN_TURN == 0:
-                await deferLater(self._clock, 0)
+                await self._pause()
             tally = queue.tally
             taken += tally.enqueued
             if is_relay:

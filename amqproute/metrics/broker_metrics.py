@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from cryptography import x509
-from twisted.internet.interfaces import IReactorTime
 
 from amqproute import __version__
 from amqproute.broker.broker import Broker
@@ -24,6 +23,7 @@ from amqproute.services.sender_reports import ReportCounters
 from amqproute.services.transfer import TransferCounters
 from amqproute.services.watermarks import Watermarks
 from amqproute.store.sqlite import SqliteStore
+from amqproute.turn_scheduler import Pause
 from amqproute.values import DeadLetterReason
 
 __all__ = [
@@ -116,11 +116,11 @@ class ReactorParts:
 
     Attributes:
         delays: delays of its timers.
-        steps: the clock of work that takes many of its turns.
+        pause: called between slices of work that takes many of its turns.
     """
 
     delays: BucketCounts
-    steps: IReactorTime
+    pause: Pause
 
 
 @dataclass(frozen=True, slots=True)

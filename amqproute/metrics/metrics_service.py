@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 
 from amqproute.errors import AmqprouteError
 from amqproute.joined_calls import JoinedCalls
 from amqproute.metrics.exposition import LONGEST_ACCEPT, expose
 from amqproute.metrics.families import FAMILIES
 from amqproute.metrics.snapshot import MetricsScope, MetricsSource, take_snapshot
+from amqproute.turn_scheduler import Pause
 
 __all__ = [
     "MOST_SCRAPES",
@@ -91,7 +91,7 @@ class MetricsService:
     """Collects and writes metrics.
 
     Args:
-        clock: the clock for turns of the reactor.
+        pause: called between slices of work.
         seconds: a precise clock of elapsed time.
         general: sources that are left out where single nodes or peers are wanted.
         entities: sources of nodes and peers.
@@ -102,14 +102,14 @@ class MetricsService:
 
     def __init__(
         self,
-        clock: IReactorTime,
+        pause: Pause,
         seconds: Callable[[], float],
         general: Sequence[MetricsSource],
         entities: Sequence[MetricsSource],
         in_thread: InThread,
         rabbitmq_name: Callable[[], str] = str,
     ) -> None:
-        self._clock = clock
+        self._pause = pause
         self._seconds = seconds
         self._general = tuple(general)
         self._entities = tuple(entities)
@@ -136,7 +136,7 @@ class MetricsService:
         sources = self._entities
         if not (scope.nodes or scope.peers):
             sources = (*self._general, *sources)
-        snapshot = await take_snapshot(scope, sources, self._clock, self._seconds)
+        snapshot = await take_snapshot(scope, sources, self._pause, self._seconds)
         broker = self._rabbitmq_name()
 
         def write() -> ScrapeAnswer:

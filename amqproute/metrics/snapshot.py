@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
-
 from amqproute.bucket_counts import BucketCounts
 from amqproute.metrics.families import FAMILIES, MetricKind
+from amqproute.turn_scheduler import Pause
 
 __all__ = [
     "SLICE_SECONDS",
@@ -160,7 +158,7 @@ MetricsSource = Callable[[MetricsSnapshot], Iterator[None]]
 async def take_snapshot(
     scope: MetricsScope,
     sources: Collection[MetricsSource],
-    clock: IReactorTime,
+    pause: Pause,
     seconds: Callable[[], float],
 ) -> MetricsSnapshot:
     """Collect from all sources, in slices of `SLICE_SECONDS`.
@@ -168,7 +166,7 @@ async def take_snapshot(
     Args:
         scope: what is wanted.
         sources: called one after the other.
-        clock: the clock for turns of the reactor.
+        pause: called between slices.
         seconds: a precise clock of elapsed time.
     """
     snapshot = MetricsSnapshot(scope)
@@ -179,7 +177,7 @@ async def take_snapshot(
             took = seconds() - slice_began
             if took >= SLICE_SECONDS:
                 longest = max(longest, took)
-                await deferLater(clock, 0)
+                await pause()
                 slice_began = seconds()
     ended = seconds()
     snapshot.longest_seconds = max(longest, ended - slice_began)

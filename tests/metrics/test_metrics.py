@@ -10,6 +10,7 @@ from typing import Any
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
+from twisted.internet.task import deferLater
 
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue_counters import QueueCounters
@@ -66,10 +67,14 @@ class MetricsCase(HouseTestCase):
         self.hops = PeerMetrics(self.alpha.relay, self.alpha.broker._now_ms, lambda: self.peers)
         self.service = self.make_service()
 
+    def pause(self) -> Deferred[None]:
+        """Let a turn of the reactor pass."""
+        return deferLater(self.clock, 0)
+
     def make_service(self, **options: Any) -> MetricsService:
         """Return a service for the broker."""
         return MetricsService(
-            self.clock,
+            self.pause,
             lambda: self.seconds(),
             (self.nodes.hosts,),
             (self.nodes.nodes, self.nodes.topics, self.hops.peers),
@@ -296,7 +301,7 @@ class ScrapeTests(MetricsCase):
             left.append(len(made[0].values))
             return succeed(answer)
 
-        service = MetricsService(self.clock, self.clock.seconds, (source,), (), in_thread)
+        service = MetricsService(self.pause, self.clock.seconds, (source,), (), in_thread)
         self.assertIn(b"amqproute_channels", self.successResultOf(service.scrape()).text)
         self.assertEqual(left, [0])
 
@@ -374,7 +379,7 @@ class ScrapeTests(MetricsCase):
                 take_snapshot(
                     MetricsScope(),
                     (self.nodes.nodes, self.nodes.topics, self.nodes.hosts, self.hops.peers),
-                    self.clock,
+                    self.pause,
                     self.clock.seconds,
                 )
             )

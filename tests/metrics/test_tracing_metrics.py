@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 from twisted.internet.defer import maybeDeferred
-from twisted.internet.task import Clock
+from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.metrics.broker_metrics import TracingFacts, TracingMetrics
@@ -24,7 +24,11 @@ class TracingMetricsTests(SynchronousTestCase):
         """Return the samples of tracing."""
         clock = Clock()
         service = MetricsService(
-            clock, clock.seconds, [TracingMetrics(tracing).tracing], [], maybeDeferred
+            lambda: deferLater(clock, 0),
+            clock.seconds,
+            [TracingMetrics(tracing).tracing],
+            [],
+            maybeDeferred,
         )
         answer = service.scrape()
         while not answer.called:
