@@ -349,7 +349,7 @@ class Journaling:
                 )
             body = request.body
             count = body.get("count")
-            # One at a time: it reads a whole segment, and log-ins and names need threads as well.
+            # One at a time: log-ins and names need threads as well.
             found, _ = await reading.run(
                 deferToThreadPool,
                 self._reactor,
