@@ -124,9 +124,10 @@ class ListenSettings(Settings):
     )
     proxy_protocol: Annotated[tuple[Network, ...], FromList] = Field(
         default=(),
-        description="The networks of load balancers that send a PROXY protocol header, version 2, "
-        "on each connection. Connections from there must send it, and the address in it counts "
-        "wherever addresses matter; from elsewhere the header is refused because it is not AMQP.",
+        description="The networks of load balancers that send a PROXY protocol header, version 1 "
+        "or 2, on each connection. Connections from there must send it, and the address in it "
+        "counts wherever addresses matter; from elsewhere the header is refused because it is not "
+        "AMQP.",
     )
 
     @property

@@ -502,6 +502,8 @@ def _check_management(config: Config, place: _Place) -> Iterator[ConfigProblem]:
         yield place.problem((*at, "tls"), "has no meaning on a unix socket; write none")
     elif config.tls.certificate is None:
         yield place.problem((*at, "tls"), "needs tls.certificate and tls.private-key")
+    if endpoint.is_unix and management.proxy_protocol:
+        yield place.problem((*at, "proxy-protocol"), "has no meaning for a unix socket")
 
 
 def _check_realms(config: Config, place: _Place) -> Iterator[ConfigProblem]:
@@ -911,6 +913,7 @@ def advise(config: Config) -> list[ConfigProblem]:
         *_advise_listen(config, place),
         *_advise_targets(config, place),
         *_advise_realms(config, place),
+        *_advise_management(config, place),
         *_advise_rest(config, place),
     ]
 
@@ -993,6 +996,18 @@ def _advise_realms(config: Config, place: _Place) -> Iterator[ConfigProblem]:
                 "all issuers and of all realms; name their groups, as in group:operators"
             )
             yield place.problem(at, words)
+
+
+def _advise_management(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    """Warn about balancers whose clients cannot log in."""
+    management = config.management
+    if management.http is not None and management.proxy_protocol and management.tls == "none":
+        yield place.problem(
+            ("management", "proxy-protocol"),
+            "passwords and tokens that come through a balancer are refused, because this endpoint "
+            "has no TLS; write management.tls: implicit, and have the balancer pass TLS on or "
+            "encrypt anew",
+        )
 
 
 def _advise_targets(config: Config, place: _Place) -> Iterator[ConfigProblem]:

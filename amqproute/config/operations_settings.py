@@ -450,6 +450,13 @@ class ManagementSettings(Settings):
         description="Whether to ask the client for a certificate. One that is verified is a "
         "log-in, as peer:DOMAIN. Browsers may ask their users which certificate to show.",
     )
+    proxy_protocol: Annotated[tuple[Network, ...], FromList] = Field(
+        default=(),
+        description="The networks of load balancers and reverse proxies that send a PROXY protocol "
+        "header, version 1 or 2, on each connection, before TLS. Connections from there must send "
+        "it, and the address in it counts wherever addresses matter; from elsewhere the header is "
+        "refused because it is not HTTP. X-Forwarded-For is never looked at.",
+    )
     max_connections: int = Field(
         default=1000,
         ge=1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from ipaddress import ip_network
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -150,6 +151,7 @@ def _bounds(settings: ManagementSettings) -> tuple[HttpTerms, HttpLimits]:
             settings.max_connections,
             settings.connections_per_address,
             CONNECTIONS_PER_REQUEST * settings.requests_per_second,
+            tuple(ip_network(each) for each in settings.proxy_protocol),
         ),
         HttpLimits(body_bytes=settings.max_body, request_seconds=settings.request_timeout),
     )

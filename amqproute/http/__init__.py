@@ -6,7 +6,8 @@ Theory of operation
 One endpoint of its own (``management.http``), HTTP/1.1 on `twisted.web`, with TLS by the
 certificate that AMQP listeners show::
 
-    http_listener   admits connections: in all, and by address
+    http_listener   admits connections: in all, and by address; takes clients' addresses from
+                    balancers (`amqproute.net.proxy_header_reader`)
     http_channel    reads requests within bounds and deadlines, writes answers
     client_memory   memory that connections hold, by address
     handshake_turns steps of TLS handshakes, which wait for their turn
@@ -31,9 +32,11 @@ answers them on ``$management``, with the same access rules.
 Security
 ========
 Passwords and tokens are taken only where nobody can listen: with TLS, on a unix socket, or on
-loopback. A request that changes something and comes from a browser has to come from our own
-pages: ``Sec-Fetch-Site`` and ``Origin`` are checked whatever the log-in, and a session needs its
-CSRF token as well. Every answer forbids scripts from elsewhere, frames, and guessing of types.
+loopback. A balancer, which names its clients by the PROXY protocol, makes nothing private: through
+it, only TLS of our own does. A request that changes something and comes from a browser has to come
+from our own pages: ``Sec-Fetch-Site`` and ``Origin`` are checked whatever the log-in, and a session
+needs its CSRF token as well. Every answer forbids scripts from elsewhere, frames, and guessing of
+types.
 
 Limits
 ======
@@ -44,6 +47,7 @@ connections                1,000       who has fewer than others takes the place
                                        idle one; others are closed at once
 of an address              200         closed at once
 new ones of an address     200 /s      closed at once
+without a PROXY header     a tenth     closed at once; balancers have 20 s to send it
 header of a request        16 KiB      431
 body of a request          1 MiB       413
 time for a request         20 s        408

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.interfaces import (
+    IAddress,
     IOpenSSLServerConnectionCreator,
     IProtocol,
     IProtocolFactory,
@@ -19,15 +20,21 @@ from twisted.internet.interfaces import (
 from twisted.protocols.tls import BufferingTLSTransport, TLSMemoryBIOFactory
 
 from amqproute.log_rate_limit import source_of
+from amqproute.net.client_address import unmapped
 from amqproute.turn_scheduler import TurnScheduler
 
 __all__ = ["TurnedTlsFactory"]
 
 
 class _HandshakeInTurn(BufferingTLSTransport):
-    """One connection."""
+    """One connection.
+
+    Attributes:
+        source: whose steps wait behind each other.
+    """
 
     factory: TurnedTlsFactory
+    source = ""
     _unshaken: list[bytes]
 
     def __init__(
@@ -45,8 +52,7 @@ class _HandshakeInTurn(BufferingTLSTransport):
         if len(self._unshaken) == 1:
             below: Any = self.transport  # Any: Twisted's, of several kinds
             below.pauseProducing()
-            source = source_of(getattr(below.getPeer(), "host", None) or "")
-            self.factory.turns.ask("tls", source, self._shake)
+            self.factory.turns.ask("tls", self.source, self._shake)
 
     def _shake(self) -> None:
         data, self._unshaken = b"".join(self._unshaken), []
@@ -67,8 +73,6 @@ class TurnedTlsFactory(TLSMemoryBIOFactory):
         turns: the steps of the daemon.
     """
 
-    protocol = _HandshakeInTurn
-
     def __init__(
         self,
         creator: IOpenSSLServerConnectionCreator,
@@ -78,3 +82,14 @@ class TurnedTlsFactory(TLSMemoryBIOFactory):
     ) -> None:
         super().__init__(creator, False, wrapped, clock)
         self.turns = turns
+
+    def buildProtocol(  # type: ignore[override] # None: see `IProtocolFactory`
+        self, addr: IAddress | None
+    ) -> _HandshakeInTurn | None:
+        """Make the protocol of a connection from `addr`; None if there is none above."""
+        above = self.wrappedFactory.buildProtocol(addr)
+        if above is None:  # Twisted would wrap it, and keep the connection
+            return None
+        made = _HandshakeInTurn(self, above)
+        made.source = source_of(unmapped(getattr(addr, "host", None) or ""))
+        return made

@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The endpoint of the HTTP service: admits connections, and knows what each shows of its client."""
+"""The endpoint of the HTTP service: admits connections, and knows what each shows of its client.
+
+A connection from a listed balancer has to begin with a header of the PROXY protocol, before TLS
+and within the time for a request. The address in it counts wherever addresses matter, but for one
+thing: a client is on this machine only if the socket shows it as well, so that passwords behind a
+balancer take TLS at this endpoint. What HTTP headers say about addresses (Forwarded,
+X-Forwarded-For) counts nowhere: any client can write them.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IAddress
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IAddress, IProtocol
 from twisted.internet.protocol import Protocol, ServerFactory
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from amqproute.http.client_memory import ClientMemory
 from amqproute.http.handshake_turns import TurnedTlsFactory
@@ -22,9 +31,12 @@ from amqproute.http.http_messages import ClientFacts
 from amqproute.http.request_rates import RequestRates
 from amqproute.http.site import HttpSite
 from amqproute.log_rate_limit import RateLimitedLog, and_more, source_of
+from amqproute.net.accept_policy import IpNetwork, contains
 from amqproute.net.client_address import unix_credentials, unmapped
 from amqproute.net.connection_set import ConnectionSet
 from amqproute.net.listening_service import ListeningService
+from amqproute.net.proxy_header_reader import ProxyHeaderReader, log_balancer
+from amqproute.net.proxy_protocol import ProxyHeader
 from amqproute.net.reactor import ISocketReactor
 from amqproute.net.tls import ClientCertificateMode, TlsContexts
 from amqproute.turn_scheduler import TurnScheduler
@@ -32,6 +44,9 @@ from amqproute.turn_scheduler import TurnScheduler
 __all__ = ["HttpListener", "HttpTerms", "HttpTls"]
 
 log = Logger()
+
+HEADLESS_PART: Final = 10
+"""One connection for this many places may wait for its PROXY header, beside those with a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +72,13 @@ class HttpTerms:
         connections: open at one time.
         per_address: those of an IPv4 address, or of the /64 of an IPv6 address.
         per_second: new ones of such an address in a second; a second's worth may come at once.
+        balancers: networks that must, and alone may, use the PROXY protocol.
     """
 
     connections: int = 1000
     per_address: int = 200
     per_second: float = 200.0
+    balancers: Sequence[IpNetwork] = ()
 
 
 _NO_TERMS: Final = HttpTerms()
@@ -85,6 +102,7 @@ class HttpListener(ListeningService):
         connections: the connections open now.
         refused: the number of connections that got no place.
         held: the memory that connections hold.
+        clock: the reactor.
 
     Raises:
         ListenError: the description cannot be understood.
@@ -113,13 +131,14 @@ class HttpListener(ListeningService):
         self._leaving: set[HttpChannel] = set()
         self._sources: Counter[str] = Counter()
         self._source_of: dict[HttpChannel, str] = {}
+        self._headless: ConnectionSet[ProxyHeaderReader] = ConnectionSet()
         self._limited_log = RateLimitedLog(reactor.seconds)
-        factory = self.factory = _Accepting(self)
-        self._accepting: Any = factory  # Any: a factory of Twisted's, wrapped or not
+        self.clock = reactor
+        self._clients: Any = _Channels(self)  # Any: a factory of Twisted's, wrapped or not
         if tls is not None:
             creator = tls.contexts.server_creator(tls.client_certificate)
             turns = tls.turns or TurnScheduler(reactor)
-            self._accepting = TurnedTlsFactory(creator, factory, reactor, turns)
+            self._clients = TurnedTlsFactory(creator, self._clients, reactor, turns)
 
     def __repr__(self) -> str:
         state = "listening" if self.is_listening else "closed"
@@ -143,21 +162,65 @@ class HttpListener(ListeningService):
     def stopService(self) -> Deferred[None]:
         """Close the sockets and drop the connections; fires when all are gone."""
         super().stopService()  # type: ignore[no-untyped-call]
-        return self.stop_accepting().addCallback(lambda _: self.connections.drop_all())
+        return self.stop_accepting().addCallback(
+            lambda _: gatherResults(
+                [self.connections.drop_all(), self._headless.drop_all()]
+            ).addCallback(lambda _: None)
+        )
 
-    def accept(self, host: str) -> HttpChannel | None:
+    def build(self, address: IAddress | None) -> IProtocol | None:
         """Make the protocol of a new connection, or None if it gets no place.
 
         Args:
-            host: the address that it comes from; empty for a unix socket.
+            address: where it comes from; without a host for a unix socket.
+        """
+        host = unmapped(getattr(address, "host", None) or "")
+        terms = self._terms
+        if not terms.balancers or not contains(terms.balancers, host):
+            made: IProtocol | None = self._clients.buildProtocol(address)
+            return made
+        # The balancer's own address has no share, which all clients behind it would use up.
+        if len(self._headless) >= max(1, terms.connections // HEADLESS_PART):
+            self._refuse(host, "max-connections")
+            return None
+        reader = ProxyHeaderReader(self, host)
+        self._headless.add(reader)
+        return reader
+
+    @property
+    def header_seconds(self) -> float:
+        """Seconds for a balancer to send its PROXY header."""
+        return self.limits.request_seconds
+
+    def header_read(self, reader: ProxyHeaderReader, header: ProxyHeader) -> IProtocol | None:
+        """See `amqproute.net.proxy_header_reader.HeaderOwner`."""
+        self.header_lost(reader)
+        named = header.host is not None
+        address = _NamedAddress(header.host or reader.host, header.port, named)
+        made: IProtocol | None = self._clients.buildProtocol(address)
+        return made
+
+    def header_lost(self, reader: ProxyHeaderReader, why: str = "") -> None:
+        """See `amqproute.net.proxy_header_reader.HeaderOwner`."""
+        self._headless.discard(reader)
+        self._headless.tell_if_gone()
+        log_balancer(self._limited_log, reader.host, self.description, why)
+
+    def accept(self, host: str, *, is_named: bool = False) -> HttpChannel | None:
+        """Make the protocol of a client, or None if it gets no place.
+
+        Args:
+            host: its address; empty for a unix socket.
+            is_named: whether a balancer has named it; else it is that of the socket.
         """
         source = source_of(host)
         limit = self._limit_met(source)
         if limit:
             self._refuse(host, limit)
             return None
+        facts = partial(facts_of, named=host) if is_named else facts_of
         channel = HttpChannel(
-            self.site, self._reactor, self.limits, self._lost, facts_of, source, self.held
+            self.site, self._reactor, self.limits, self._lost, facts, source, self.held
         )
         self.connections.add(channel)
         if source:
@@ -218,8 +281,23 @@ class HttpListener(ListeningService):
         self.connections.tell_if_gone()
 
     def _factory(self) -> ServerFactory:
-        factory: ServerFactory = self._accepting
-        return factory
+        return _Accepting(self)
+
+
+@implementer(IAddress)
+@dataclass(frozen=True, slots=True)
+class _NamedAddress:
+    """Where a connection through a balancer comes from.
+
+    Attributes:
+        host: the address.
+        port: the port.
+        is_named: whether the balancer has named them; else they are its own.
+    """
+
+    host: str
+    port: int
+    is_named: bool
 
 
 class _Accepting(ServerFactory):
@@ -232,14 +310,37 @@ class _Accepting(ServerFactory):
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
         """Make a protocol; for None Twisted closes the socket at once."""
-        return self._listener.accept(unmapped(getattr(addr, "host", None) or ""))
+        made: Any = self._listener.build(addr)  # Any: of Twisted's, with and without TLS
+        protocol: Protocol | None = made
+        return protocol
 
 
-def facts_of(transport: object) -> ClientFacts:
-    """Return what a transport shows of its client."""
+class _Channels(ServerFactory):
+    """Makes what speaks HTTP, above TLS if there is any."""
+
+    noisy = False
+
+    def __init__(self, listener: HttpListener) -> None:
+        self._listener = listener
+
+    def buildProtocol(self, addr: IAddress | None) -> HttpChannel | None:
+        """Make the protocol of a client; None if it gets no place."""
+        host = unmapped(getattr(addr, "host", None) or "")
+        is_named = isinstance(addr, _NamedAddress) and addr.is_named
+        return self._listener.accept(host, is_named=is_named)
+
+
+def facts_of(transport: object, named: str = "") -> ClientFacts:
+    """Return what a transport shows of its client.
+
+    Args:
+        transport: the transport.
+        named: the client's address as a balancer has named it; empty if it is that of the socket.
+    """
     made: Any = transport  # Any: of several kinds, with and without TLS
     peer = made.getPeer()
-    address = unmapped(getattr(peer, "host", None) or "")
+    beside = unmapped(getattr(peer, "host", None) or "")
+    address = named or beside
     verification = getattr(made, "verification", None)
     names: tuple[str, ...] = ()
     if verification is not None:
@@ -251,8 +352,12 @@ def facts_of(transport: object) -> ClientFacts:
     return ClientFacts(
         address,
         verification is not None or uid is not None,
-        bool(address) and ip_address(address.partition("%")[0]).is_loopback,
+        _is_loopback(beside) and _is_loopback(address),
         names,
         uid,
         verification is not None,
     )
+
+
+def _is_loopback(host: str) -> bool:
+    return bool(host) and ip_address(host.partition("%")[0]).is_loopback

@@ -15,6 +15,7 @@ An engine (`amqproute.wire.engine`) handles bytes, not sockets. This package han
     listening_service     the service that opens and closes them
     client_address        address or user id at the other end of a socket
     proxy_protocol        the client's address from a load balancer (pure)
+    proxy_header_reader   connections from balancers, up to the end of that header
     tls                   contexts, verification, reload
     tls_records           the TLS layer under the pump
     direct_write          immediate writes to the socket

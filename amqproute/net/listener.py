@@ -11,8 +11,8 @@ summary at intervals, so that a flood does not fill the disk as well. Likewise f
 refuses: `MOST_LOGGED` of a kind are logged one by one, the others as a number.
 
 A connection from a listed balancer has to begin with a header of the PROXY protocol
-(`amqproute.net.proxy_protocol`), within the time for the TLS handshake. Until then the connection
-counts as the balancer's, afterwards as that of the client named in the header.
+(`amqproute.net.proxy_header_reader`), within the time for the TLS handshake. Until then the
+connection counts as the balancer's, afterwards as that of the client named in the header.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any, Final, Literal
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IAddress, IDelayedCall
+from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Protocol as TwistedProtocol
-from twisted.internet.protocol import ServerFactory, connectionDone
+from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -46,11 +46,8 @@ from amqproute.net.client_address import unmapped
 from amqproute.net.connection_scheduler import ConnectionScheduler
 from amqproute.net.connection_set import ConnectionSet
 from amqproute.net.listening_service import ListeningService
-from amqproute.net.proxy_protocol import (
-    ProxyHeader,
-    ProxyHeaderError,
-    read_proxy_header,
-)
+from amqproute.net.proxy_header_reader import ProxyHeaderReader, log_balancer
+from amqproute.net.proxy_protocol import ProxyHeader
 from amqproute.net.pump import (
     ConnectionOwner,
     ConnectionResources,
@@ -143,7 +140,7 @@ class Listener(ListeningService, ConnectionOwner):
         policy = policy or AcceptPolicy(terms.places)
         self.places = policy.listener(terms)
         self._policy = policy
-        self._headless: ConnectionSet[_HeaderReader] = ConnectionSet()
+        self._headless: ConnectionSet[ProxyHeaderReader] = ConnectionSet()
         self.clock = reactor
         self._make = make
         self._resources = ConnectionResources(
@@ -207,7 +204,7 @@ class Listener(ListeningService, ConnectionOwner):
             ).addCallback(lambda _: None)
         )
 
-    def accept(self, host: str) -> EngineProtocol | _HeaderReader | None:
+    def accept(self, host: str) -> EngineProtocol | ProxyHeaderReader | None:
         """Make the protocol of a new connection, or None if it gets no place.
 
         Args:
@@ -215,7 +212,7 @@ class Listener(ListeningService, ConnectionOwner):
         """
         balancers = self.places.terms.balancers
         if balancers and contains(balancers, host):
-            reader = _HeaderReader(self, host)
+            reader = ProxyHeaderReader(self, host)
             # The balancer's own address has no share, which all clients behind it would use up.
             if not self._admit(reader, "", host):
                 return None
@@ -237,7 +234,7 @@ class Listener(ListeningService, ConnectionOwner):
         self.connections.add(protocol)
         return protocol
 
-    def _admit(self, key: EngineProtocol | _HeaderReader, host: str, shown: str) -> bool:
+    def _admit(self, key: EngineProtocol | ProxyHeaderReader, host: str, shown: str) -> bool:
         """Tell whether a connection gets a place, and give it one."""
         now = self._reactor.seconds()
         decision = self.places.decide(host, now)
@@ -249,32 +246,28 @@ class Listener(ListeningService, ConnectionOwner):
         if isinstance(decision, CloseFirst):
             self._policy.leave(decision.victim)
             victim = decision.victim
-            assert isinstance(victim, EngineProtocol | _HeaderReader)
+            assert isinstance(victim, EngineProtocol | ProxyHeaderReader)
             victim.abort()
         self.places.enter(key, host, now)
         return True
 
-    def header_read(self, reader: _HeaderReader, header: ProxyHeader) -> EngineProtocol | None:
+    def header_read(self, reader: ProxyHeaderReader, header: ProxyHeader) -> EngineProtocol | None:
         """Continue a connection whose balancer has named the client; None if it gets no place."""
         self.header_lost(reader)
         if header.host is None:
-            return self._make_protocol(reader.host, None)
-        return self._make_protocol(header.host, (header.host, header.port))
+            protocol = self._make_protocol(reader.host, None)
+        else:
+            protocol = self._make_protocol(header.host, (header.host, header.port))
+        if protocol is not None:
+            protocol.factory = reader.factory
+        return protocol
 
-    def header_lost(self, reader: _HeaderReader, why: str = "") -> None:
+    def header_lost(self, reader: ProxyHeaderReader, why: str = "") -> None:
         """Forget a connection that waited for its header; `why` names the problem, if any."""
         self.places.leave(reader)
         self._headless.discard(reader)
         self._headless.tell_if_gone()
-        count = self._rate_limited_log.due(("proxy", why)) if why else 0
-        if count:
-            log.warn(
-                "balancer {peer} at {listener}: {words}; the connection is closed{more}",
-                peer=reader.host,
-                listener=self.description,
-                words=why,
-                more=and_more(count),
-            )
+        log_balancer(self._rate_limited_log, reader.host, self.description, why)
 
     def _log_limit(self, decision: Refuse | CloseFirst, host: str, now: float) -> None:
         if self._shown_at is not None and now - self._shown_at < _SUMMARY_SECONDS:
@@ -361,77 +354,6 @@ class _Accepting(ServerFactory):
         if protocol is not None:
             protocol.factory = self
         return protocol
-
-
-class _HeaderReader(TwistedProtocol):
-    """A connection from a balancer, up to the end of its PROXY header.
-
-    Attributes:
-        host: the balancer's address.
-    """
-
-    def __init__(self, listener: Listener, host: str) -> None:
-        self.host = host
-        self._listener = listener
-        self._data = b""
-        self._guard: IDelayedCall | None = None
-        self._is_over = False
-
-    def connectionMade(self) -> None:
-        """Wait for the header, but not for ever."""
-        self._guard = self._listener.clock.callLater(self._listener.header_seconds, self._late)
-
-    def dataReceived(self, data: bytes) -> None:
-        """Read the header; what follows it belongs to the client's protocol."""
-        if self._is_over:
-            return
-        self._data += data
-        try:
-            header = read_proxy_header(self._data)
-        except ProxyHeaderError as error:
-            self._fail(str(error))
-            return
-        if header is None:
-            return
-        self._end()
-        transport: Any = self.transport
-        protocol = self._listener.header_read(self, header)
-        if protocol is None:
-            transport.abortConnection()
-            return
-        protocol.factory = self.factory
-        transport.protocol = protocol
-        protocol.makeConnection(transport)  # type: ignore[no-untyped-call] # Twisted's
-        rest = self._data[header.size :]
-        if rest:
-            transport.protocol.dataReceived(rest)  # this may be a TLS protocol by now
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Give back the place."""
-        if not self._is_over:
-            self._end()
-            # Balancers look in this way whether the port is open.
-            self._listener.header_lost(self, "" if not self._data else "left within its header")
-
-    def abort(self) -> None:
-        """Drop the connection."""
-        transport: Any = self.transport
-        transport.abortConnection()
-
-    def _late(self) -> None:
-        self._guard = None
-        self._fail("sent no PROXY header in time")
-
-    def _fail(self, why: str) -> None:
-        self._end()
-        self._listener.header_lost(self, why)
-        self.abort()
-
-    def _end(self) -> None:
-        self._is_over = True
-        guard, self._guard = self._guard, None
-        if guard is not None and guard.active():
-            guard.cancel()
 
 
 _STANDINGS: Final = {"anonymous": PeerStanding.ANONYMOUS, "peer": PeerStanding.BROKER}

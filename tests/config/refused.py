@@ -482,6 +482,10 @@ REFUSED: list[tuple[str, list[str]]] = [
         ],
     ),
     (
+        "management: {http: 'unix:/run/x.sock', proxy-protocol: [10.0.0.5]}\n",
+        ["1: management.proxy-protocol: has no meaning for a unix socket"],
+    ),
+    (
         "listen: [{endpoint: 'unix:/run/x.sock'}]\nmanagement: {http: 'unix:/run/x.sock'}\n",
         ["2: management.http: is an endpoint under listen as well; name another one"],
     ),

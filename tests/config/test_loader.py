@@ -387,6 +387,14 @@ class AdviceTests(SynchronousTestCase):
             self.keys(""), ["domains", "tls.certificate", "listen", "access", "users.file"]
         )
 
+    def test_balancers_without_tls(self) -> None:
+        """Nobody can log in with a password through a balancer without TLS."""
+        text = "management: {http: 'tcp:9672:interface=127.0.0.1', proxy-protocol: [127.0.0.1]}\n"
+        self.assertIn("management.proxy-protocol", self.keys(text))
+        with_tls = text.replace("http:", "tls: implicit, http:")
+        with_tls += "tls: {certificate: c.pem, private-key: k.pem}\n"
+        self.assertNotIn("management.proxy-protocol", self.keys(with_tls))
+
     def test_dangers(self) -> None:
         """Passwords in the clear, and open doors are pointed at."""
         keys = self.keys(

@@ -291,6 +291,7 @@ CHANGED: Final[dict[str, Any]] = {
     "status.oldest-by": {"n": 7}, "status.no-consumer": 7, "status.no-credit": 7,
     "status.certificate": 7, "status.dns": 7, "management.http": "tcp:9672:interface=127.0.0.1",
     "management.tls": "implicit", "management.client-certificate": "optional",
+    "management.proxy-protocol": ["10.1.0.5/32"],
     "management.max-connections": 7, "management.connections-per-address": 7,
     "management.max-event-streams": 7, "management.requests-per-second": 7,
     "management.max-body": 7777, "management.request-timeout": 7,
@@ -387,7 +388,7 @@ class ReloadCase(TestCase):
             },
             "listen": [self.listen()],
             "users": {"file": str(self.directory / "users")},
-            "management": {"http": f"unix:{self.directory / 'http'}"},
+            "management": {"http": "tcp:0:interface=127.0.0.1"},
             "tracing": {
                 "enabled": True,
                 "endpoint": "https://127.0.0.1:1/v1/traces",

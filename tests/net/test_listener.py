@@ -322,6 +322,17 @@ class ListenerTests(SynchronousTestCase):
         (protocol,) = listener.connections
         self.assertEqual(protocol.facts.remote, "[2001:db8::1]:99")
 
+    def test_proxied_by_a_line(self) -> None:
+        """Version 1 of the protocol, in parts."""
+        listener = self.balanced()
+        end = self.connect(listener, "10.0.0.1")
+        assert end is not None
+        for octet in b"PROXY TCP4 192.0.2.9 10.0.0.1 99 5672\r\nhello":
+            end.protocol.dataReceived(bytes([octet]))
+        (protocol,) = listener.connections
+        self.assertEqual(protocol.facts.remote, "192.0.2.9:99")
+        self.assertEqual(b"".join(protocol.engine.reads), b"hello")  # type: ignore[attr-defined]
+
     def test_a_balancers_own_connection(self) -> None:
         """The balancer's checks count as its own."""
         listener = self.balanced()
@@ -339,7 +350,8 @@ class ListenerTests(SynchronousTestCase):
         listener = self.balanced(limits=PumpLimits(tls_seconds=7))
         for octets, words in (
             (b"AMQP\x00\x01\x00\x00", "no header"),
-            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "version 1"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n", "two ports"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2", "in time"),
             (b"", "in time"),
             (header()[:20], "in time"),
         ):

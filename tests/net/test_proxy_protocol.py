@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.net.proxy_protocol import (
+    MOST_LINE_OCTETS,
     MOST_OCTETS,
     ProxyHeader,
     ProxyHeaderError,
@@ -69,7 +70,6 @@ class ProxyHeaderTests(SynchronousTestCase):
 
     def test_refused(self) -> None:
         for data, words in (
-            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "version 1"),
             (b"AMQP\x00\x01\x00\x00", "no header"),
             (b"\x16\x03\x01", "no header"),
             (b"\r\n\r\nX", "no header"),
@@ -85,10 +85,63 @@ class ProxyHeaderTests(SynchronousTestCase):
         ):
             self.assertIn(words, self.refused(data))
 
-    @given(st.binary(max_size=200), st.booleans())
-    def test_anything(self, data: bytes, is_signed: bool) -> None:
+    def test_line(self) -> None:
+        """Version 1 is one line of text."""
+        for line, shown in (
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 4711 443\r\n", ("192.0.2.1", 4711)),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 0 65535\r\n", ("192.0.2.1", 0)),
+            (b"PROXY TCP6 2001:db8::1 ::1 65535 443\r\n", ("2001:db8::1", 65535)),
+            (b"PROXY TCP6 ::ffff:192.0.2.1 ::1 1 2\r\n", ("192.0.2.1", 1)),
+            (b"PROXY UNKNOWN\r\n", (None, 0)),
+            (b"PROXY UNKNOWN \xff\x00 whatever 1 2\r\n", (None, 0)),
+        ):
+            host, port = shown
+            self.assertEqual(read_proxy_header(line), ProxyHeader(len(line), host, port), line)
+            expected = ProxyHeader(len(line), host, port)
+            self.assertEqual(read_proxy_header(line + b"GET / HTTP/1.1\r\n"), expected)
+            for size in range(len(line)):
+                self.assertIsNone(read_proxy_header(line[:size]), size)
+
+    def test_longest_line(self) -> None:
+        """The longest line that the standard has is taken, and no longer one."""
+        address = b"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
+        line = b"PROXY UNKNOWN " + address + b" " + address + b" 65535 65535\r\n"
+        self.assertEqual(len(line), MOST_LINE_OCTETS)
+        self.assertEqual(read_proxy_header(line), ProxyHeader(len(line), None, 0))
+        self.assertIsNone(read_proxy_header(line[:-1]))
+        self.assertIn("more than 107", self.refused(line[:-2] + b" \r\n"))
+        self.assertIn("more than 107", self.refused(b"PROXY " + b"a" * 101))
+
+    def test_refused_lines(self) -> None:
+        for line, words in (
+            (b"PROXY\r\n", "no header"),
+            (b"PROXY \r\n", "a family"),
+            (b"PROXY  TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "a family"),
+            (b"PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n", "a family"),
+            (b"PROXY tcp4 192.0.2.1 192.0.2.2 1 2\r\n", "a family"),
+            (b"PROXY TCP4\r\n", "two addresses"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n", "two addresses"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2 \r\n", "two addresses"),
+            (b"PROXY TCP4 192.0.2.1\n192.0.2.2 192.0.2.3 1 2\r\n", "not IPv4"),
+            (b"PROXY TCP4 ::1 ::1 1 2\r\n", "not IPv4"),
+            (b"PROXY TCP4 192.0.2.01 192.0.2.2 1 2\r\n", "not IPv4"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2 1 2\r\n", "not IPv4"),
+            (b"PROXY TCP4 \xd9\xa1.0.2.1 192.0.2.2 1 2\r\n", "not IPv4"),
+            (b"PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n", "not IPv6"),
+            (b"PROXY TCP6 fe80::1%eth0 ::1 1 2\r\n", "a scope"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 65536 2\r\n", "beyond 65535"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 65536\r\n", "beyond 65535"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 01 2\r\n", "not a number"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 -1 2\r\n", "not a number"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 \r\n", "not a number"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 100000\r\n", "not a number"),
+        ):
+            self.assertIn(words, self.refused(line), line)
+
+    @given(st.binary(max_size=200), st.sampled_from((b"", SIGNATURE, b"PROXY ", b"PROXY TCP4 ")))
+    def test_anything(self, data: bytes, first: bytes) -> None:
         """Nothing else comes of any octets than a header within them, waiting, or a refusal."""
-        data = SIGNATURE + data if is_signed else data
+        data = first + data
         with contextlib.suppress(ProxyHeaderError):
             found = read_proxy_header(data)
             if found is not None:
