@@ -17,6 +17,7 @@ certificate that AMQP listeners show::
     request_rates   requests of an address and of a user
     http_messages   requests, answers and problems as values
     event_stream    server-sent events, with bounds
+    journal_feed    the journal as server-sent events; `journal_stretch` resumes them
     management_api  ``/api/v1``, from the definition of management; `openapi` describes it
     rabbitmq_api    a part of RabbitMQ's API, to read only, if the configuration asks for it
 
@@ -64,6 +65,7 @@ requests that wait         2,000       503, with Retry-After
 of an address              200         503, with Retry-After
 event streams              500         503, with Retry-After
 unread events of a stream  256 KiB     the stream ends, and the client connects again
+records that were missed   10,000      an event ``omitted`` has the number of earlier ones
 sessions                   1,000       the one idle for longest ends
 =========================  ==========  ================================================
 

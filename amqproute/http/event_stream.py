@@ -14,7 +14,7 @@ from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-__all__ = ["COMMENT_SECONDS", "MOST_UNREAD", "EventStream", "encode_event"]
+__all__ = ["COMMENT_SECONDS", "MOST_UNREAD", "EventStream", "encode_event", "encode_event_id"]
 
 COMMENT_SECONDS: Final = 20.0
 """Interval of comments on a quiet stream."""
@@ -36,6 +36,14 @@ def encode_event(event: str, data: str, event_id: str = "") -> bytes:
     lines.append(f"event: {event}")
     lines += [f"data: {line}" for line in data.splitlines() or [""]]
     return ("\n".join(lines) + "\n\n").encode()
+
+
+def encode_event_id(event_id: str) -> bytes:
+    """Return the octets that set what a client has seen, without an event for it.
+
+    A block without data is not dispatched, but its id counts (HTML standard §9.2.6).
+    """
+    return f"id: {event_id}\n\n".encode()
 
 
 class EventStream:
@@ -74,6 +82,11 @@ class EventStream:
                 return False
         self._write(octets)
         return True
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the client does not read at present."""
+        return self._paused_at is not None
 
     def close(self) -> None:
         """End the stream; nothing is sent any more."""

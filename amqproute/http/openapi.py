@@ -12,7 +12,8 @@ from typing import Final
 
 from amqproute import __version__
 from amqproute.http.http_messages import EVENTS, HttpRequest, HttpResponse, json_response
-from amqproute.http.journal_feed import TAIL_PATH
+from amqproute.http.journal_feed import LAST_EVENT_ID, TAIL_PATH
+from amqproute.http.journal_stretch import MOST_BEHIND
 from amqproute.http.management_api import (
     LIST_PARAMETERS,
     PREFIX,
@@ -292,11 +293,19 @@ def _attributes(operation: OperationDeclaration, entity: EntityDeclaration | Non
 def _tail() -> Schema:
     parameters = OPERATIONS["TAIL-JOURNAL"].parameters or ()
     text: Schema = {"schema": {"type": "string"}}
+    seen = "the id of the last event of an earlier answer: continue with the record after it"
     return {
         "operationId": "followJournal",
         "summary": "Follows the audit journal: an event `record` for each record, as JSON",
+        "description": "The id of an event is `JOURNAL:SEQUENCE`. Of the records that a client "
+        f"has missed it gets those among the last {MOST_BEHIND}. An event `omitted` stands in the "
+        "place of records that are left out, whether they fit or not; its data is an object with "
+        "their number in `count`, or null if the id names no record of this journal.",
         "tags": ["operations"],
-        "parameters": [_in_query(each) for each in parameters if each.name != "count"],
+        "parameters": [
+            *(_in_query(each) for each in parameters if each.name != "count"),
+            _in_header(LAST_EVENT_ID, seen, {"type": "string"}),
+        ],
         "responses": {
             "200": {"description": "Server-sent events", "content": {EVENTS: text}},
             **_refusals(_OF_ALL),

@@ -20,7 +20,7 @@ from amqproute.journal.reader import CHUNK_BYTES, lines_backwards, open_segment,
 from amqproute.journal.record import InvalidLine, JournalLine, JournalRecord, read_line
 from amqproute.journal.segments import OPEN, days, opened, parts_of
 
-__all__ = ["follow", "last"]
+__all__ = ["between", "follow", "last"]
 
 POLL_SECONDS: Final = 0.2
 
@@ -100,6 +100,27 @@ def follow(
         if not found:
             yield None
             sleep(POLL_SECONDS)
+
+
+def between(directory: Path, begin: tuple[str, int], end: int) -> Iterator[JournalRecord]:
+    """Iterate over the records from one sequence to another, as far as they are on disk now.
+
+    Args:
+        directory: the journal.
+        begin: the journal's name, and the first sequence.
+        end: the sequence after the last one.
+    """
+    journal, seq = begin
+    for path in _from(directory, journal, seq):
+        file = open_segment(path, directory)
+        if file is None:
+            continue
+        with file:
+            for record in _Growing(file, seq).records(seq):
+                if record.seq >= end:
+                    return
+                seq = record.seq + 1
+                yield record
 
 
 def _from(directory: Path, journal: str, seq: int) -> list[Path]:

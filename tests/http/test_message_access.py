@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from twisted.internet import reactor
@@ -136,6 +137,35 @@ class TailTests(DoorsCase):
         self.assertEqual(web.site.streams, 1)
         channel.connectionLost()
         self.assertEqual(web.site.streams, 0)
+
+    async def test_resume(self) -> None:
+        """A client that connects again gets what has happened meanwhile."""
+        made: Any = reactor
+        web = self.app.web
+
+        async def follow(end: bytes, **headers: str) -> bytes:
+            wire = Wire()
+            channel = HttpChannel(web.site, made, web.bounds[1], lambda _: None, lambda _: LOOPBACK)
+            channel.makeConnection(wire)  # type: ignore[no-untyped-call]
+            headers["Authorization"] = basic("root", "secret")
+            channel.dataReceived(encode("GET", "/api/v1/journal/tail?node=orders", headers))
+            while end not in wire.value():
+                await self.turn()
+            channel.connectionLost()
+            return wire.value()
+
+        ids = re.findall(rb"id: (\S+)", await follow(b"id: "))
+        for node in ("orders", "other", "orders"):
+            await self.by_http("POST", PUBLISH, {"to": node, "body": "x"})
+        written: list[Any] = []
+        while len(written) < 2:
+            answer = await self.by_http("GET", "/api/v1/journal?node=orders&kind=received")
+            written = answer.json()["records"]
+        said = await follow(b"event: record", **{"Last-Event-ID": ids[-1].decode()})
+        self.assertIn(b'"node": "orders"', said)
+        self.assertNotIn(b"event: omitted", said)
+        said = await follow(b"event: ", **{"last-event-id": "x"})
+        self.assertIn(b'event: omitted\ndata: {"count": null}\n', said)
 
     async def test_rights(self) -> None:
         """A user without the right to see the service does not follow its journal."""

@@ -82,6 +82,8 @@ class LastTests(JournalCase):
             begin = everything[-min(count, len(everything))]
             coming = tail.follow(desk.directory, (begin.journal, begin.seq), lambda _: None)
             self.assertEqual(list(islice(coming, len(examined))), examined)
+            part = tail.between(desk.directory, (begin.journal, begin.seq), end[1] - rest)
+            self.assertEqual(list(part), [each for each in examined if each.seq < end[1] - rest])
 
         check()
 
