@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -71,6 +72,7 @@ from amqproute.interfaces import (
 from amqproute.journal.event import SILENCE
 from amqproute.log_rate_limit import RateLimitedLog
 from amqproute.store.model import DamagedEntry, StoredEntry
+from amqproute.turn_scheduler import Pause
 from amqproute.values import QUARANTINE, RELAY_PREFIX
 
 MOST_DYNAMIC = 10_000
@@ -88,6 +90,7 @@ class Broker:
         new_name: makes an unguessable name for a dynamic node (A-06).
         budget: memory that all queues share.
         journal: the journal of messages, an `IJournal`.
+        pause: called between slices of long work; None to go on in the next turn of the reactor.
 
     Attributes:
         nodes: the queues that clients can address.
@@ -120,6 +123,7 @@ class Broker:
         *,
         budget: MemoryBudget | None = None,
         journal: IJournal = SILENCE,
+        pause: Pause | None = None,
     ) -> None:
         self.journal = journal
         self._store = store
@@ -149,7 +153,7 @@ class Broker:
             now_ms,
             self.begin,
             journal,
-            self.log,  # each look at the class's makes another one
+            pause or partial(deferLater, clock, 0),
             self.budget,
             self.accounts,
         )

@@ -162,6 +162,7 @@ class Queue:
         "_now_ms",
         "_overruns",
         "_pages",
+        "_pause",
         "_quarantined",
         "_reload_alarm",
         "_removal",
@@ -192,6 +193,7 @@ class Queue:
     ) -> None:
         self._store = context.store
         self._clock = context.clock
+        self._pause = context.pause
         self._now_ms = context.now_ms
         self._begin = context.begin
         self._journal = context.journal
@@ -1305,7 +1307,7 @@ class Queue:
 
     def walk(self) -> QueueIterator:
         """Return an iterator over all present entries, a page at a time."""
-        return QueueIterator(self, self._clock, self._store.next_id())
+        return QueueIterator(self, self._clock, self._pause, self._store.next_id())
 
     def pick(self, entries: Sequence[Entry]) -> None:
         """Take entries found by `walk` off their lines, for one of the following methods."""

@@ -25,6 +25,7 @@ from amqproute.broker.priority_queues import HIGHEST_PRIORITY
 from amqproute.broker.queue_state import QueueState
 from amqproute.entry import Entry
 from amqproute.store.model import StoredEntry
+from amqproute.turn_scheduler import Pause
 
 __all__ = ["START", "IteratorPosition", "QueueIterator"]
 
@@ -70,18 +71,20 @@ class QueueIterator:
 
     Args:
         queue: the queue.
-        clock: the clock for the turns.
+        clock: the clock for waits.
+        pause: called between pages.
         until: the id from which on entries are too new.
 
     Attributes:
         until: as given.
     """
 
-    def __init__(self, queue: IteratedQueue, clock: IReactorTime, until: int) -> None:
+    def __init__(self, queue: IteratedQueue, clock: IReactorTime, pause: Pause, until: int) -> None:
         self._queue = queue
         self._levels = queue.state.levels
         self._deferral = queue.state.retry_delay
         self._clock = clock
+        self._pause = pause
         self.until = until
 
     async def run(
@@ -181,4 +184,4 @@ class QueueIterator:
             if waits is not None:
                 await waits
         self._queue.dispatch()
-        await deferLater(self._clock, 0)
+        await self._pause()

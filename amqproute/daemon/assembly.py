@@ -244,6 +244,8 @@ class Application:
             lambda: now_ms() / 1000,
         )
         limits = config.limits
+        self._turns = TurnScheduler(reactor, time.thread_time)
+        self._pause: Pause = partial(self._turns.pause, "monitoring", "")
         self.broker = Broker(
             self.store,
             reactor,
@@ -251,10 +253,9 @@ class Application:
             lambda: f"dynamic-{uuid.uuid4()}",
             budget=MemoryBudget(4 * limits.queue_memory_bytes),
             journal=self.journaling.journal,
+            pause=partial(self._turns.pause, "nodes", ""),
         )
         self.dashboard: BrokerDashboard | None = None
-        self._turns = TurnScheduler(reactor, time.thread_time)
-        self._pause: Pause = partial(self._turns.pause, "monitoring", "")
         self.web = HttpService(config, reactor, self.access, lambda: now_ms() / 1000, self._turns)
         self.inventory = NodeChanges(
             self.broker,
@@ -623,7 +624,7 @@ class Application:
         )
         management.show("decision", self.decisions.rows)
         survey = HealthSurvey(
-            self._reactor,
+            self._pause,
             self.clock.now_ms,
             self.broker,
             relay,
@@ -638,7 +639,9 @@ class Application:
             self,
         )
         self.health.register(management)
-        self.draining = DrainMode(self._reactor, self.broker, relay, lambda: self.links.connections)
+        self.draining = DrainMode(
+            self._reactor, self.broker, relay, lambda: self.links.connections, self._pause
+        )
         self.draining.register(management)
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management

@@ -26,7 +26,6 @@ from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -38,6 +37,7 @@ from amqproute.relay.destination import Destination
 from amqproute.relay.relay import Relay
 from amqproute.services.management_node import OK, ManagementService
 from amqproute.services.management_protocol import ManagementReply, ManagementRequest
+from amqproute.turn_scheduler import Pause
 
 __all__ = ["DRAINING", "LOOK_SECONDS", "TURN_QUEUES", "DrainMode", "DrainProgress"]
 
@@ -98,6 +98,7 @@ class DrainMode:
         broker: its gate is closed, its nodes are checked.
         relay: its next hops.
         connections: returns the connections.
+        pause: called between slices of a check.
     """
 
     def __init__(
@@ -106,8 +107,10 @@ class DrainMode:
         broker: Broker,
         relay: Relay,
         connections: Callable[[], Iterable[ClientConnection]],
+        pause: Pause,
     ) -> None:
         self._clock = clock
+        self._pause = pause
         self._broker = broker
         self._relay = relay
         self._connections = connections
@@ -201,12 +204,12 @@ class DrainMode:
         for queue in self._queues():
             seen += 1
             if seen % TURN_QUEUES == 0:
-                await deferLater(self._clock, 0)
+                await self._pause()
             _look_at_node(queue, progress)
         for destination in list(self._relay.destinations.values()):
             seen += 1
             if seen % TURN_QUEUES == 0:
-                await deferLater(self._clock, 0)
+                await self._pause()
             _look_at_hop(destination, progress)
         progress.writing = sum(not each.is_idle for each in self._connections())
         if number != self._round:

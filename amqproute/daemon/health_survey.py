@@ -15,8 +15,6 @@ from itertools import islice
 from typing import Final
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 
 from amqproute.broker.broker import Broker
 from amqproute.broker.disposal import CONSUMER
@@ -38,6 +36,7 @@ from amqproute.services.health_rules import (
     judge_node,
 )
 from amqproute.services.management_node import OK, ManagementReply
+from amqproute.turn_scheduler import Pause
 from amqproute.values import RELAY_PREFIX
 
 __all__ = ["TURN_WORK", "HealthSurvey", "limits_of", "recent_facts"]
@@ -79,7 +78,7 @@ class HealthSurvey:
     """Surveys a broker when it is asked.
 
     Args:
-        clock: the clock for turns.
+        pause: called between slices.
         now_ms: the wall clock.
         broker: its nodes.
         relay: its next hops.
@@ -92,7 +91,7 @@ class HealthSurvey:
 
     def __init__(
         self,
-        clock: IReactorTime,
+        pause: Pause,
         now_ms: Callable[[], int],
         broker: Broker,
         relay: Relay,
@@ -100,7 +99,7 @@ class HealthSurvey:
         facts: Callable[[], BrokerFacts],
     ) -> None:
         self.turns = 0
-        self._clock = clock
+        self._pause = pause
         self._now_ms = now_ms
         self._broker = broker
         self._relay = relay
@@ -119,7 +118,7 @@ class HealthSurvey:
             verdicts.add(verdict)
         here = to_others = work = 0
         for queue in list(self._queues()):
-            work = await self._pause(work, queue)
+            work = await self._yield_after(work, queue)
             here += queue.depth
             oldest = _oldest(queue, self._now_ms())
             facts = NodeFacts(queue.name, queue.depth, oldest, queue.consumers)
@@ -127,7 +126,7 @@ class HealthSurvey:
                 verdicts.add(verdict)
         peers: list[dict[str, object]] = []
         for destination in list(self._relay.destinations.values()):
-            work = await self._pause(work, destination.queue)
+            work = await self._yield_after(work, destination.queue)
             to_others += destination.queue.depth
             facts_there = _facts_of(destination, self._now_ms())
             is_troubled = False
@@ -146,11 +145,11 @@ class HealthSurvey:
         total = sum(verdicts.counts.values())
         return ManagementReply.of(OK, f"{total} found" if total else "all is well", body)
 
-    async def _pause(self, work: int, queue: Queue) -> int:
+    async def _yield_after(self, work: int, queue: Queue) -> int:
         """Yield to the reactor after enough work; return the work done in this turn."""
         if work >= TURN_WORK:
             self.turns += 1
-            await deferLater(self._clock, 0)
+            await self._pause()
             work = 0
         held = min(MOST_ENTRIES, queue.acquired) + min(MOST_ENTRIES, queue.deferred)
         return work + 1 + held // ENTRIES_PER_UNIT

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from twisted.internet.task import Clock
+from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Verb
@@ -59,6 +60,7 @@ class DrainingTests(SynchronousTestCase):
             self.broker,
             self.relay,
             lambda: self.frontends,  # type: ignore[arg-type]
+            partial(deferLater, self.clock, 0),
         )
         self.addCleanup(self.draining.stop)
         self.may = True

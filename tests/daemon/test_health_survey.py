@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.task import deferLater
+
 from amqproute.broker.queue import Queue
 from amqproute.daemon.health_survey import TURN_WORK, HealthSurvey, recent_facts
 from amqproute.relay.destination_row import row_of
@@ -30,14 +32,20 @@ class SurveyCase(HouseTestCase):
         self.network = Network(self.clock)
         self.terms = RelayTerms(RetrySchedule(1.0, 60.0), 10, 20.0)
         self.alpha = self.house("alpha.example", node("q"), node("dead"))
+        self.pauses = 0
         self.survey = HealthSurvey(
-            self.clock,
+            self.pause,
             self.alpha.broker._now_ms,
             self.alpha.broker,
             self.alpha.relay,
             lambda: LIMITS,
             lambda: BrokerFacts(recent=recent_facts(self.alpha.broker)),
         )
+
+    async def pause(self) -> None:
+        """Go on in the next turn."""
+        self.pauses += 1
+        await deferLater(self.clock, 0)
 
     def house(self, domain: str, *nodes: Any) -> MemoryBroker:
         """Build a broker with quick terms."""
@@ -157,6 +165,7 @@ class CostTests(SurveyCase):
             self.step()
         self.assertLessEqual(worst, 2 * (TURN_WORK + 1))
         self.assertGreaterEqual(turns, MANY // TURN_WORK)
+        self.assertGreaterEqual(self.pauses, MANY // TURN_WORK - 1)
         reply = self.successResultOf(answer)
         self.assertEqual(reply.body["verdicts"], [])
         self.assertIs(self.successResultOf(second), reply)

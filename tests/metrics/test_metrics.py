@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.task import deferLater
+from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue_counters import QueueCounters
@@ -38,10 +40,12 @@ from amqproute.relay.former_hops import MOST_FORMER, FormerHops
 from amqproute.relay.rejection_counts import KINDS
 from amqproute.relay.relay_terms import MOST_CODES, OTHER_CODES, DestinationCounters, RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
+from amqproute.turn_scheduler import TURN_SECONDS, TurnScheduler
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
 from tests.support.memory_broker import MemoryBroker, Network
+from tests.test_turn_scheduler import TurnClock
 
 BETA = "beta.example"
 GAMMA = "gamma.example"
@@ -399,6 +403,44 @@ class ScrapeTests(MetricsCase):
                 each for each in parse(text.decode()) if each.name == "amqproute_node_messages"
             ]
             self.assertEqual(found.samples[0].labels["node"], evil)
+
+
+class BudgetTests(SynchronousTestCase):
+    """Scrapes at one time share the turns of the reactor. One second is a turn."""
+
+    def test_scrapes_at_one_time(self) -> None:
+        """Four scrapes take no more of the processor than one, and others are not behind them."""
+        used = 0.0
+
+        def source(_: MetricsSnapshot) -> Iterator[None]:
+            nonlocal used
+            for _ in range(30):
+                used += 0.001
+                yield
+
+        clock = TurnClock()
+        turns = TurnScheduler(clock, lambda: used)
+        service = MetricsService(
+            partial(turns.pause, "monitoring", ""), lambda: used, (source,), (), maybeDeferred
+        )
+        answers: list[Deferred[Any]] = []
+        for number in range(4):
+            scope = MetricsScope(families=frozenset({f"amqproute_{number}"}))
+            turns.ask("http", "", lambda scope=scope: answers.append(service.scrape(scope)))
+        waits: list[float] = []
+        worst, at = 0.0, 0
+        while len(answers) < 4 or not all(each.called for each in answers):
+            before, at = used, at + 1
+            if at % 5 == 0:
+                asked = clock.seconds()
+                turns.ask("tls", "", lambda since=asked: waits.append(clock.seconds() - since))
+            clock.advance(1)
+            worst = max(worst, used - before)
+        self.assertLessEqual(worst, SLICE_SECONDS + 0.0011)
+        self.assertLessEqual(used, at * TURN_SECONDS + 2 * worst)
+        self.assertGreater(len(waits), 20)
+        # A slice of each of the other kinds goes before, and what the last one took is paid back.
+        self.assertLessEqual(max(waits), 3 * round(worst / TURN_SECONDS))
 
 
 class AliasTests(MetricsCase):

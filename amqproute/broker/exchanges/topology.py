@@ -182,6 +182,7 @@ class Topology:
         self._store = context.store
         self._begin = context.begin
         self._clock = context.clock
+        self._pause = context.pause
         self._ending: deque[tuple[BindingTarget, NoteKey]] = deque()
         self._left_over: deque[NoteKey] = deque()
         self._is_slicing = False
@@ -434,7 +435,9 @@ class Topology:
         """Go on with the slices, after a start too."""
         if not self._is_slicing and (self._ending or self._left_over):
             self._is_slicing = True
-            self._clock.callLater(0, self._slice)
+            Deferred.fromCoroutine(self._end_in_slices()).addErrback(
+                lambda failure: self.log.failure("the end of bindings stopped half way", failure)
+            )
 
     def when_ended(self, target: BindingTarget) -> Deferred[None] | None:
         """Return a Deferred that fires when the last binding of something has gone.
@@ -465,19 +468,21 @@ class Topology:
                 "again in a moment",
             )
 
-    def _slice(self) -> None:
-        """Remove some bindings; the next ones when that is on the disk."""
-        notes: list[tuple[str, str, bytes | None]] = []
+    async def _end_in_slices(self) -> None:
+        """Remove some bindings at a time; the next ones when that is on the disk."""
+        try:
+            while self._ending or self._left_over:
+                await self._pause()
+                await self._write_slice(self._slice())
+        finally:
+            self._is_slicing = False
+
+    def _slice(self) -> list[tuple[str, str, bytes | None]]:
+        """Remove some bindings; return the notes to write."""
         if self._left_over:
             count = min(len(self._left_over), self.graph.most_at_once)
-            notes += [(*self._left_over.popleft(), None) for _ in range(count)]
-        elif self._ending:
-            notes = self._slice_of(self._ending[0][0])
-        self._write_slice(notes).addBoth(self._sliced)
-
-    def _sliced(self, _: object) -> None:
-        self._is_slicing = False
-        self.go_on()
+            return [(*self._left_over.popleft(), None) for _ in range(count)]
+        return self._slice_of(self._ending[0][0]) if self._ending else []
 
     def _slice_of(self, target: BindingTarget) -> list[tuple[str, str, bytes | None]]:
         """Remove one slice of the bindings of an ending target; return the notes to write."""
