@@ -17,6 +17,7 @@ answers and bodies of all connections have a bound in sum (`client_memory`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -59,7 +60,13 @@ CHUNK_BYTES: Final = 64
 """Octets in the chunks of a body with more chunks, on average: each costs some microseconds."""
 REST_SECONDS: Final = 1.0
 """Time after a 429 for which no other request of the connection is looked at."""
+LONGEST_NUMBER: Final = 20
+"""Digits of a Content-Length that are looked at."""
 _TOO_MANY: Final = 429
+_AUTHORITY: Final = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%\[\]:-]+")
+"""Host and port (RFC 9110 §7.2), without user and password (§4.2.4)."""
+_ABSOLUTE: Final = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE | re.DOTALL)
+"""A target in absolute-form (RFC 9112 §3.2.2)."""
 LONGEST_REFUSED: Final = 16 * 1024 * 1024
 """Octets of a refused request that are thrown away before the connection is reset."""
 
@@ -171,6 +178,25 @@ class HttpChannel(http.HTTPChannel):
             self.refuse(400, "a header is continued on a further line")
         if not self.is_refused:
             super().lineReceived(line)  # type: ignore[no-untyped-call] # Twisted's
+
+    def headerReceived(self, line: bytes) -> bool:
+        """Take a header, unless what it says of the body is no length that Twisted may read."""
+        name, _, value = line.partition(b":")
+        name, value = name.lower(), value.strip(b" \t")
+        if name == b"content-length" and len(value) > LONGEST_NUMBER and value.isdigit():
+            self.refuse(413, f"the body is larger than {self.limits.body_bytes} octets")
+        elif name == b"transfer-encoding" and value.lower() != b"chunked":
+            self.refuse(400, "the only transfer coding of a body is chunked (RFC 9112 §6.1)")
+        return not self.is_refused and bool(super().headerReceived(line))  # type: ignore[no-untyped-call]
+
+    def allHeadersReceived(self) -> None:
+        """Refuse a request whose host is not clear (RFC 9112 §3.2)."""
+        request = self.requests[-1]
+        hosts = request.requestHeaders.getRawHeaders(b"Host", [])
+        is_clear = len(hosts) == 1 and _AUTHORITY.fullmatch(hosts[0]) is not None
+        if not is_clear and (hosts or self._version != b"HTTP/1.0"):
+            self.refuse(400, "the request does not have one header Host with a name or address")
+        super().allHeadersReceived()  # type: ignore[no-untyped-call] # Twisted's
 
     def rawDataReceived(self, data: bytes) -> None:
         """Take octets of a body, unless the request is refused already."""
@@ -507,16 +533,17 @@ class _WebRequest(http.Request):
         site.answer(request).addCallback(self._answered).addErrback(self._failed)
 
     def _read(self) -> HttpRequest:
-        uri = self.uri
-        if uri.startswith((b"http://", b"https://")):  # absolute-form, RFC 9112 §3.2.2
-            uri = b"/" + uri.partition(b"://")[2].partition(b"/")[2]
+        uri, host = self._target()
         path, _, query = uri.partition(b"?")
-        if not path.startswith(b"/") and self.method != b"OPTIONS":
+        is_for_all = uri == b"*" and self.method == b"OPTIONS"
+        if b"#" in uri or not (path.startswith(b"/") or is_for_all):
             raise HttpProblem(400, "the request names no path")
         headers = {
             name.decode("ascii", "replace").lower(): b", ".join(values).decode("latin-1")
             for name, values in self.requestHeaders.getAllRawHeaders()
         }
+        if host is not None:
+            headers["host"] = host.decode("ascii")
         if headers.get("content-encoding", "identity").lower() != "identity":
             words = "bodies are taken without a content-encoding"
             raise HttpProblem(415, words, headers=[("Accept-Encoding", "identity")])
@@ -530,6 +557,18 @@ class _WebRequest(http.Request):
             self.content.read(),
             self.channel.facts(),
         )
+
+    def _target(self) -> tuple[bytes, bytes | None]:
+        """Return the target in origin-form, and the host in it, which goes before the header."""
+        absolute = _ABSOLUTE.fullmatch(self.uri)
+        if absolute is None:
+            return self.uri, None
+        host, uri = absolute.groups()
+        if not _AUTHORITY.fullmatch(host):
+            raise HttpProblem(400, "the request's target names no host")
+        if not uri and self.method == b"OPTIONS":
+            return b"*", host
+        return (uri if uri.startswith(b"/") else b"/" + uri), host
 
     def _answer_late(self, site: WebSite, request: HttpRequest) -> None:
         self._late = None
