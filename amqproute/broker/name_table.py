@@ -18,11 +18,14 @@ class NameTable(dict[str, Value]):
     Values come and go by assignment, ``del`` and `pop` only. The order is made when it is first
     asked for; from then on a new name costs a binary search and a shift of the list, so that a part
     of ten thousand names costs as much as a part of ten.
+
+    Args:
+        is_ordered: whether the order is kept from the beginning.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_ordered: bool = False) -> None:
         super().__init__()
-        self._order: list[str] | None = None
+        self._order: list[str] | None = [] if is_ordered else None
 
     @property
     def order(self) -> Sequence[str]:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 
 from twisted.logger import Logger
 
 from amqproute import conditions
+from amqproute.address import host_label
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import node_of
@@ -20,11 +21,11 @@ from amqproute.daemon.config_reload import Apply
 from amqproute.daemon.policy_assembly import declared_contracts, make_policy
 from amqproute.frontends.amqp09.frontend09 import Frontend09
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
-from amqproute.frontends.amqp10.link_rows import suspended_row
+from amqproute.frontends.amqp10.link_rows import suspended_index
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.frontends.common.contract_enforcement import ActiveContracts
 from amqproute.plurals import counted
-from amqproute.services.management_rows import Row
+from amqproute.services.management_rows import Index, Row
 
 __all__ = ["AttachedLinks"]
 
@@ -124,29 +125,38 @@ class AttachedLinks:
         """Return a row for each connection."""
         return [connection.row() for connection in self.connections]
 
-    def connection_index(self) -> list[tuple[str, Callable[[str], Row]]]:
-        """Return the names of the connections, each with a function for its row."""
-        return [(each.facts.remote, partial(_row_of, each)) for each in self.connections]
+    def connection_index(self, host: str | None = None) -> Index:
+        """Return the names of the connections; see `management_rows.RowIndex`."""
+        return [(each.facts.remote, partial(_row_of, each)) for each in self._in_host(host)]
 
-    def connections_with(self, wanted: Mapping[str, str]) -> list[Row] | None:
-        """See `management_node.NarrowRows`: those of a principal."""
+    def _in_host(self, host: str | None) -> Iterable[ClientConnection]:
+        """Return the connections to a virtual host, by its label; all with None."""
+        return [
+            each
+            for each in self.connections
+            if host is None or host_label(each.principal.host) == host
+        ]
+
+    def connections_with(self, wanted: Mapping[str, str]) -> Index | None:
+        """See `management_node.Narrow`: those of a principal."""
         who = wanted.get("principal")
         if who is None:
             return None
-        return [each.row() for each in self.connections if str(each.principal) == who]
+        there = [each for each in self.connections if str(each.principal) == who]
+        return [(each.facts.remote, partial(_row_of, each)) for each in there]
 
-    def links_with(self, wanted: Mapping[str, str]) -> list[Row] | None:
-        """See `management_node.NarrowRows`: those of a connection, suspended ones, or channels."""
+    def links_with(self, wanted: Mapping[str, str]) -> Index | None:
+        """See `management_node.Narrow`: those of a connection, suspended ones, or channels."""
         name = wanted.get("connection")
         if name is not None:
             there = [each for each in self.connections if each.facts.remote == name]
-            return [row for each in there for row in each.link_rows()]
+            return [named for each in there for named in each.link_index()]
         kind = wanted.get("kind")
         if kind == "suspended" and self.amqp10 is not None:
-            return [suspended_row(row) for row in self.amqp10.suspended.rows()]
+            return list(suspended_index(self.amqp10.suspended))
         if kind == "channel":
             there = [each for each in self.connections if isinstance(each, Frontend09)]
-            return [row for each in there for row in each.link_rows()]
+            return [named for each in there for named in each.link_index()]
         return None
 
     def count_from(self) -> dict[str, int]:
@@ -157,13 +167,13 @@ class AttachedLinks:
                 found[each.principal.name] = found.get(each.principal.name, 0) + 1
         return found
 
-    def link_index(self) -> list[tuple[str, Callable[[str], Row]]]:
-        """Return the names of attached and suspended links, each with a function for its row."""
+    def link_index(self, host: str | None = None) -> Index:
+        """Return the names of attached and suspended links; see `management_rows.RowIndex`."""
         found: list[tuple[str, Callable[[str], Row]]] = []
-        for each in self.connections:
+        for each in self._in_host(host):
             found += each.link_index()
-        suspended = () if self.amqp10 is None else self.amqp10.suspended.rows()
-        found += [(str(row["name"]), partial(_suspended, row)) for row in suspended]
+        if self.amqp10 is not None:
+            found += suspended_index(self.amqp10.suspended, host)
         return found
 
     def transaction_rows(self) -> list[Row]:
@@ -180,10 +190,6 @@ class AttachedLinks:
             if key not in here
         ]
         return [*rows, *absent]
-
-
-def _suspended(row: Row, name: str) -> Row:
-    return suspended_row(row)
 
 
 def _row_of(connection: ClientConnection, name: str) -> Row:

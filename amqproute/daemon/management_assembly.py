@@ -22,6 +22,7 @@ from amqproute.routing.table import Router
 from amqproute.services import dns_flush, relay_commands, xa_node
 from amqproute.services.entity_names import EntityNames, EntityTable
 from amqproute.services.management_node import MANAGEMENT, ManagementService
+from amqproute.services.management_rows import Index
 from amqproute.services.message_requeue import RequeueCommand
 from amqproute.services.relay_messages import RelayMessages
 
@@ -55,10 +56,13 @@ def offer_relay_operations(
     def peer(name: str) -> dict[str, object]:
         return peer_row(relay.destinations[name], relay.holds)
 
+    def peers(host: str | None = None) -> Index:
+        return [(name, peer) for name in relay.destinations] if host is None else []
+
     management.show(
         "peer",
         lambda: [peer_row(each, relay.holds) for each in relay.destinations.values()],
-        lambda: [(name, peer) for name in relay.destinations],
+        peers,
         EntityNames(EntityTable(lambda: relay.destinations.order, peer, has_hosts=False)),
     )
 

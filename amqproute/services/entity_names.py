@@ -38,6 +38,15 @@ class EntityOrder(Protocol):
             host: the label of a virtual host; None for all.
         """
 
+    def prepare(self, name: str | None, count: int, host: str | None = None) -> bool:
+        """Do a part of what `behind` needs first, and return whether nothing is left of that.
+
+        Args:
+            name: the name before those that will be asked for; None for the beginning.
+            count: number of names that will be asked for.
+            host: the label of a virtual host; None for all.
+        """
+
     def row(self, name: str) -> Mapping[str, object]:
         """Return the row of an entity.
 
@@ -112,6 +121,10 @@ class EntityNames:
         """
         return merge(*(table.behind(name, host) for table in self._tables))
 
+    def prepare(self, name: str | None, count: int, host: str | None = None) -> bool:
+        """Return that nothing has to be done; see `EntityOrder.prepare`."""
+        return True
+
     def row(self, name: str) -> Mapping[str, object]:
         """Return the row of an entity.
 
@@ -166,6 +179,10 @@ class HostedNames:
         if local is None:
             return iter(())
         return (in_host(host, each) for each in names_behind(self._order(host), local))
+
+    def prepare(self, name: str | None, count: int, host: str | None = None) -> bool:
+        """Return that nothing has to be done; see `EntityOrder.prepare`."""
+        return True
 
     def shown(self, name: str) -> str:
         """See `EntityOrder.shown`."""

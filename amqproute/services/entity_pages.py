@@ -7,7 +7,8 @@ appear twice. Rows are made `SLICE_ROWS` at a time, in turns of the reactor: ten
 not stop it.
 
 Of types whose owners keep their names in order (`entity_names`) a page costs what it shows. Only a
-pattern of names is compared with all of them, `NAMES_IN_TURN` in a turn.
+pattern of names is compared with all of them, `NAMES_IN_TURN` in a turn. What an owner has to do
+before it can tell the order is done in parts as well.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from amqproute.auth.policy import pattern_matcher
 from amqproute.jsontext import parse_json
 from amqproute.services.entity_names import EntityOrder
 from amqproute.services.host_scope import VIRTUAL_HOST
-from amqproute.services.management_rows import Row, Rows
+from amqproute.services.management_rows import Index, Row, Rows
 from amqproute.turn_scheduler import Pause
 
 __all__ = [
@@ -41,8 +42,6 @@ SLICE_ROWS: Final = 40
 NAMES_IN_TURN: Final = 2000
 """Names compared with a pattern in one turn of the reactor: less than a millisecond."""
 MOST_ON_PAGE: Final = 1000
-
-Index = Sequence[tuple[str, Callable[[str], Row]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +166,16 @@ async def make_named_page(
     fits = pattern_matcher(query.name) if query.name else None
     # The total with a pattern takes all names; without one it is known.
     is_counting = fits is not None and not query.wanted
+    if query.limit == 0 and not is_counting:
+        return EntityPage([], "", None if query.wanted else entities.count(query.host))
     found: list[Row] = []
     following = last = ""
     matching = work = 0
     name = None if is_counting else after
     in_turn = SLICE_ROWS if fits is None else NAMES_IN_TURN
     while True:
+        while not entities.prepare(name, in_turn, query.host):
+            await pause()
         names = tuple(islice(entities.behind(name, query.host), in_turn))
         for name in names:
             if fits is not None and not fits(entities.shown(name)):

@@ -13,6 +13,8 @@ clients of the virtual host, like all names within a definition.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from heapq import merge
@@ -40,7 +42,7 @@ from amqproute.broker.exchanges.queue_settings import DeclaredTerms
 from amqproute.broker.exchanges.topology import Topology, TopologyStep
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_names import check_exchange_name
-from amqproute.broker.name_table import names_behind
+from amqproute.broker.name_table import NameTable, names_behind
 from amqproute.jsontext import parse_json
 from amqproute.services.broker_definitions import json_value
 from amqproute.services.change_batch import ChangeBatch, CommandResult
@@ -55,11 +57,13 @@ from amqproute.services.command_schema import (
     CommandRefused,
     ManagementCommand,
 )
-from amqproute.services.entity_names import HostedNames, hosts_of, names_in_host
+from amqproute.services.entity_names import EntityOrder, HostedNames, hosts_of, names_in_host
 
 __all__ = [
     "TERM_KEYS",
+    "TEXTS_IN_TURN",
     "BindingOrder",
+    "BindingsTo",
     "ExchangeCommands",
     "argument_text",
     "policy_names",
@@ -82,6 +86,9 @@ _STATUS: Final = {
     TopologyFaultKind.OTHER_EXCHANGE: CONFLICT,
     TopologyFaultKind.IN_USE: CONFLICT,
 }
+
+TEXTS_IN_TURN: Final = 100
+"""Texts of bindings made for their order in one turn of the reactor: about a millisecond."""
 
 Row = Mapping[str, object]
 
@@ -253,26 +260,12 @@ class ExchangeCommands:
         facts = {"name": command.name, "exchanges": gone}
         return CommandResult(GONE, "deleted", facts)
 
-    def bindings_with(self, wanted: Mapping[str, str]) -> list[Row] | None:
-        """See `management_node.NarrowRows`: the bindings of one source, or to one target."""
-        ends = [each for each in ("source", "target") if each in wanted]
-        if not ends:
-            return None
-        host, local = split_host(wanted[ends[0]])
-        topology = self._broker.topologies.get(host)
-        if topology is None:
-            return []
-        graph = topology.graph
-        found: Iterable[ExchangeBinding]
-        if ends[0] == "source":
-            found = graph.bindings_from(local) if local in graph else ()
-        else:
-            found = [
-                each
-                for kind in TargetKind
-                for each in graph.bindings_to(BindingTarget(kind, local))
-            ]
-        return [self._binding_row(topology, each) for each in found]
+    def bindings_with(self, wanted: Mapping[str, str]) -> EntityOrder | None:
+        """See `management_node.Narrow`: the bindings of one source, or to one target."""
+        source, target = wanted.get("source"), wanted.get("target")
+        if target is not None:
+            return BindingsTo(self._broker, self._binding_row, target, source)
+        return None if source is None else self.binding_order(source)
 
     def binding_rows(self) -> Iterable[Row]:
         """All bindings, by their exchanges."""
@@ -284,9 +277,13 @@ class ExchangeCommands:
                 for binding in graph.bindings_from(name):
                     yield self._binding_row(topology, binding)
 
-    def binding_order(self) -> BindingOrder:
-        """Return the order of `binding_rows`, by virtual hosts and exchanges."""
-        return BindingOrder(self._broker, self._binding_row)
+    def binding_order(self, source: str | None = None) -> BindingOrder:
+        """Return the order of `binding_rows`, by virtual hosts and exchanges.
+
+        Args:
+            source: the exchange whose bindings these are; None for all.
+        """
+        return BindingOrder(self._broker, self._binding_row, source)
 
     @staticmethod
     def _binding_row(topology: Topology, binding: ExchangeBinding) -> dict[str, object]:
@@ -342,6 +339,9 @@ class ExchangeCommands:
         changes.did(str(command), step.undo, step.done)
 
 
+BindingRow = Callable[[Topology, ExchangeBinding], Row]
+
+
 class BindingOrder:
     """Bindings from exchanges in order; see `EntityOrder`.
 
@@ -351,23 +351,79 @@ class BindingOrder:
     Args:
         broker: whose bindings.
         row: makes the row of one.
+        source: the name within the broker of the only exchange; None for all.
     """
 
-    def __init__(self, broker: Broker, row: Callable[[Topology, ExchangeBinding], Row]) -> None:
+    def __init__(self, broker: Broker, row: BindingRow, source: str | None = None) -> None:
         self._broker = broker
         self._row = row
+        self._source = None if source is None else split_host(source)
 
     def _graphs(self, host: str | None) -> list[tuple[str, ExchangeGraph]]:
         hosts = hosts_of(self._broker.host_names(), host)
+        if self._source is not None:
+            hosts = [each for each in hosts if each == self._source[0]]
         return [(each, self._broker.topology_of(each).graph) for each in hosts]
 
     def count(self, host: str | None = None) -> int:
         """See `EntityOrder.count`."""
-        return sum(graph.binding_count for _, graph in self._graphs(host))
+        graphs = self._graphs(host)
+        if self._source is None:
+            return sum(graph.binding_count for _, graph in graphs)
+        local = self._source[1]
+        return sum(graph.binding_count_of(local) for _, graph in graphs if local in graph)
 
     def behind(self, name: str | None, host: str | None = None) -> Iterator[str]:
         """See `EntityOrder.behind`."""
-        return merge(*(_behind(each, graph, name) for each, graph in self._graphs(host)))
+        return merge(*(self._behind(each, graph, name) for each, graph in self._graphs(host)))
+
+    def prepare(self, name: str | None, count: int, host: str | None = None) -> bool:
+        """See `EntityOrder.prepare`: the texts of an exchange's bindings, `TEXTS_IN_TURN` of them.
+
+        Only of exchanges that a list of so many bindings reaches.
+        """
+        return all(
+            self._prepare_graph(each, graph, name, count) for each, graph in self._graphs(host)
+        )
+
+    def _prepare_graph(self, host: str, graph: ExchangeGraph, name: str | None, count: int) -> bool:
+        for each, start in self._exchanges(host, graph, name):
+            if not graph.list_bindings(each, TEXTS_IN_TURN):
+                return False
+            texts = graph.binding_texts(each)
+            count -= len(texts) - (0 if start is None else bisect_right(texts, start))
+            if count <= 0:
+                break
+        return True
+
+    def _behind(self, host: str, graph: ExchangeGraph, name: str | None) -> Iterator[str]:
+        for each, start in self._exchanges(host, graph, name):
+            source = in_host(host, each)
+            for found in names_behind(graph.binding_texts(each), start):
+                yield f"{source}\0{found}"
+
+    def _exchanges(
+        self, host: str, graph: ExchangeGraph, name: str | None
+    ) -> Iterator[tuple[str, str | None]]:
+        """Yield the exchanges with bindings behind one; one without bindings costs a look.
+
+        Yields:
+            The name of the exchange, and the text behind which its bindings are; None for all.
+        """
+        local = names_in_host(host, name)
+        if local is None:
+            return
+        exchange, _, text = local.partition("\0")
+        there: Iterable[str]
+        if self._source is not None:
+            only = self._source[1]
+            there = [only] if only >= exchange and only in graph else []
+        else:
+            first = [exchange] if exchange in graph else []
+            there = chain(first, names_behind(graph.exchange_names, exchange))
+        for each in there:
+            if graph.binding_count_of(each):
+                yield each, (text or None) if each == exchange else None
 
     def row(self, name: str) -> Row:
         """See `EntityOrder.row`."""
@@ -383,25 +439,73 @@ class BindingOrder:
 
     def shown(self, name: str) -> str:
         """See `EntityOrder.shown`."""
-        source, text, *_ = name.split("\0")
-        kind, _, target = text.partition(" ")
-        return f"{source} to {kind} {in_host(host_of(source), target)}"
+        return _shown_binding(name)
 
 
-def _behind(host: str, graph: ExchangeGraph, name: str | None) -> Iterator[str]:
-    """Yield the bindings of a virtual host behind one; exchanges without bindings cost a look."""
-    local = names_in_host(host, name)
-    if local is None:
-        return
-    exchange, _, text = local.partition("\0")
-    first = [exchange] if exchange in graph else []
-    for each in chain(first, names_behind(graph.exchange_names, exchange)):
-        if not graph.binding_count_of(each):
-            continue
-        source = in_host(host, each)
-        start = text if each == exchange else None
-        for found in names_behind(graph.binding_texts(each), start):
-            yield f"{source}\0{found}"
+def _shown_binding(name: str) -> str:
+    """Return the name of a row by that in a `BindingOrder`."""
+    source, text, *_ = name.split("\0")
+    kind, _, target = text.partition(" ")
+    return f"{source} to {kind} {in_host(host_of(source), target)}"
+
+
+class BindingsTo:
+    """The bindings to one target, by the names of a `BindingOrder`; for one part of a list.
+
+    Args:
+        broker: whose bindings.
+        row: makes the row of one.
+        target: a queue or an exchange, by its name within the broker.
+        source: the name within the broker of the only source; None for all.
+    """
+
+    def __init__(
+        self, broker: Broker, row: BindingRow, target: str, source: str | None = None
+    ) -> None:
+        self._row = row
+        self._host, local = split_host(target)
+        self._source = source
+        self._topology = broker.topologies.get(self._host)
+        self._named: NameTable[ExchangeBinding] = NameTable(is_ordered=True)
+        self._unnamed: deque[ExchangeBinding] = deque()
+        if self._topology is not None:
+            for kind in TargetKind:
+                self._unnamed += self._topology.graph.bindings_to(BindingTarget(kind, local))
+
+    def __repr__(self) -> str:
+        return f"<BindingsTo {len(self._named)} and {len(self._unnamed)}>"
+
+    def count(self, host: str | None = None) -> int:
+        """See `EntityOrder.count`; the target is in one virtual host."""
+        return len(self._named)
+
+    def behind(self, name: str | None, host: str | None = None) -> Iterator[str]:
+        """See `EntityOrder.behind`."""
+        return names_behind(self._named.order, name)
+
+    def prepare(self, name: str | None, count: int, host: str | None = None) -> bool:
+        """See `EntityOrder.prepare`: the names of `TEXTS_IN_TURN` bindings."""
+        for _ in range(min(TEXTS_IN_TURN, len(self._unnamed))):
+            binding = self._unnamed.popleft()
+            source = in_host(self._host, binding.source)
+            if self._source in (None, source):
+                self._named[f"{source}\0{binding.text}"] = binding
+        return not self._unnamed
+
+    def row(self, name: str) -> Row:
+        """See `EntityOrder.row`."""
+        binding, topology = self._named[name], self._topology
+        if (
+            topology is None
+            or binding.source not in topology.graph
+            or not topology.graph.has_binding(binding)
+        ):
+            raise KeyError(name)  # it is gone meanwhile
+        return self._row(topology, binding)
+
+    def shown(self, name: str) -> str:
+        """See `EntityOrder.shown`."""
+        return _shown_binding(name)
 
 
 def read_arguments(options: Mapping[str, object]) -> dict[str, object]:

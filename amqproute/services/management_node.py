@@ -65,6 +65,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from twisted.internet.defer import Deferred
@@ -116,13 +117,14 @@ from amqproute.services.management_protocol import (
     whole,
 )
 from amqproute.services.management_rows import (
+    Index,
     ManagementRows,
     Row,
     RowIndex,
     Rows,
     no_destination,
+    no_links,
     rows_there,
-    virtual_host_of_queue,
 )
 from amqproute.services.management_table import (
     ENTITIES,
@@ -227,10 +229,8 @@ class EntityType:
     Attributes:
         name: the value of ``entityType``.
         rows: returns the present entities: attribute to value, all encodable; each has ``name``.
-        index: for types with many entities, their names in the order of `rows`, with a function for
-            the row of each, which raises `KeyError` once it is gone; None if `rows` is as good.
-        host_of: the label of the virtual host of an entity in the index, by its name; None if the
-            rows have to tell.
+        index: for types with many entities, their names in the order of `rows`; None if `rows` is
+            as good.
         names: the same names in their own order, where their owners keep it: then a part of a list
             costs what it shows.
         order: the same for types whose names need not be unique.
@@ -239,7 +239,6 @@ class EntityType:
     name: str
     rows: Rows
     index: RowIndex | None = None
-    host_of: Callable[[str], str | None] | None = None
     names: EntityOrder | None = None
     order: EntityOrder | None = None
 
@@ -251,21 +250,20 @@ class EntityType:
             count: the count of rows.
             host: the label of a virtual host, to leave out others; None for all.
         """
-        index = self.index_for(host)
-        if index is None:
-            rows = list(self.in_host(host))
-            return rows[offset : offset + count], len(rows)
-        return [make(name) for name, make in index[offset : offset + count]], len(index)
+        if self.index is not None:
+            index = self.index(host)
+            return list(rows_there(index[offset : offset + count])), len(index)
+        order = self.kept_order
+        if order is not None:
+            names = tuple(islice(order.behind(None, host), offset, offset + count))
+            return list(rows_there([(name, order.row) for name in names])), order.count(host)
+        rows = list(self.in_host(host))
+        return rows[offset : offset + count], len(rows)
 
-    def index_for(self, host: str | None) -> Sequence[tuple[str, Callable[[str], Row]]] | None:
-        """Return the index, of a virtual host if one is given; None if rows have to be made."""
-        if self.index is None or (host is not None and self.host_of is None):
-            return None
-        index = self.index()
-        if host is None or self.host_of is None:
-            return index
-        host_of = self.host_of
-        return [each for each in index if host_of(each[0]) == host]
+    @property
+    def kept_order(self) -> EntityOrder | None:
+        """The order that the owners of the entities keep; None if they do not."""
+        return self.names or self.order
 
     def in_host(self, host: str | None) -> Iterator[Row]:
         """Iterate over the rows of a virtual host; of all with None."""
@@ -283,12 +281,18 @@ class EntityType:
         return next((make(each) for each, make in self.index() if each == name), None)
 
 
-NarrowRows = Callable[[Mapping[str, str]], Iterable[Row] | None]
-"""Returns the rows that may have wanted attributes, as text; None if it does not know them."""
+Narrow = Callable[[Mapping[str, str]], Index | EntityOrder | None]
+"""Returns the entities that may have wanted attributes, as text; None if it does not know them."""
 
 
 def _not_narrowed(wanted: Mapping[str, str]) -> None:
     return None
+
+
+async def _prepare(order: EntityOrder, count: int, host: str | None, pause: Pause) -> None:
+    """Let the first names of an order become known, in turns."""
+    while not order.prepare(None, count, host):
+        await pause()
 
 
 Operation = Callable[[ManagementRequest], "ManagementReply | Deferred[ManagementReply]"]
@@ -328,7 +332,7 @@ class ManagementService:
         inventory: NodeChanges | None = None,
         destination_of: Callable[[str], Row] = no_destination,
         connections: Rows = tuple,
-        links: RowIndex = tuple,
+        links: RowIndex = no_links,
         close_link: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._broker = broker
@@ -336,7 +340,7 @@ class ManagementService:
         self._inventory = inventory
         self._close_link = close_link
         self._types: dict[str, EntityType] = {}
-        self._narrowed: dict[str, NarrowRows] = {}
+        self._narrowed: dict[str, Narrow] = {}
         self.operations: dict[str, Operation] = {
             "QUERY": self._query,
             "READ": self._read,
@@ -359,7 +363,6 @@ class ManagementService:
                 "queue",
                 overview.queues,
                 overview.queue_index,
-                virtual_host_of_queue,
                 overview.queue_names(),
             )
         )
@@ -407,14 +410,14 @@ class ManagementService:
         """
         self.register(EntityType(ENTITIES[name].name, rows, index, names=names))
 
-    def narrow(self, name: str, rows: NarrowRows) -> None:
+    def narrow(self, name: str, narrow: Narrow) -> None:
         """Have lists of an entity type that attributes restrict make fewer rows.
 
         Args:
             name: the name of the type.
-            rows: returns the rows that may fit wanted attributes; None if it cannot restrict them.
+            narrow: returns the entities that may fit wanted attributes, of all virtual hosts.
         """
-        self._narrowed[name] = rows
+        self._narrowed[name] = narrow
 
     def definition(self, kind: str, name: str) -> dict[str, object] | None:
         """Return what is declared of an entity: options and origin, without counters and states.
@@ -548,14 +551,18 @@ class ManagementService:
         if self.turns.waiting:
             await pause()
         try:
-            narrowed = self._narrowed.get(kind, _not_narrowed)(query.wanted)
-            order = found.names or found.order
-            if narrowed is None and order is not None:
-                page = await make_named_page(pause, order, shown, query)
+            places = self._narrowed.get(kind, _not_narrowed)(query.wanted)
+            if places is not None and query.host is not None:
+                wanted = {**query.wanted, VIRTUAL_HOST: query.host}
+                query = replace(query, wanted=wanted, host=None)
+            if places is None:
+                places = found.kept_order
+            if places is None and found.index is not None:
+                places = found.index(query.host)
+            if places is None or isinstance(places, Sequence):
+                page = await make_page(pause, places, found.rows, shown, query)
             else:
-                index = None if narrowed is not None else found.index_for(query.host)
-                rows = found.rows if narrowed is None else partial(iter, narrowed)
-                page = await make_page(pause, index, rows, shown, query)
+                page = await make_named_page(pause, places, shown, query)
         except ValueError as error:
             return ManagementReply.of(BAD_REQUEST, str(error), {"field": "cursor"})
         facts = {"items": page.rows, "next": page.cursor or None, "total": page.total}
@@ -929,7 +936,7 @@ class ManagementService:
 
     # -- questions -----------------------------------------------------------------------------
 
-    def _query(self, request: ManagementRequest) -> ManagementReply:
+    def _query(self, request: ManagementRequest) -> ManagementReply | Deferred[ManagementReply]:
         types = self._asked_types(request)
         if isinstance(types, ManagementReply):
             return types
@@ -939,9 +946,26 @@ class ManagementService:
             wanted = attribute_names(request.body)
         except ValueError as error:
             return ManagementReply.of(BAD_REQUEST, str(error))
-        page: Sequence[Row]
         given = request.properties.get(VIRTUAL_HOST)
         host = None if given is None else str(given)
+        answer = partial(self._rows_asked_for, types, offset, count, host, wanted)
+        order = types[0].kept_order if len(types) == 1 else None
+        if order is None or order.prepare(None, offset + count, host):
+            return answer()
+        pause = partial(self.turns.pause, "rows", str(request.principal))
+        preparing = _prepare(order, offset + count, host, pause)
+        return Deferred.fromCoroutine(preparing).addCallback(lambda _: answer())
+
+    def _rows_asked_for(
+        self,
+        types: Sequence[EntityType],
+        offset: int,
+        count: int,
+        host: str | None,
+        wanted: Sequence[str],
+    ) -> ManagementReply:
+        """Return the reply of a QUERY."""
+        page: Sequence[Row]
         if len(types) == 1:
             page, total = types[0].page(offset, count, host)
         else:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from amqproute.address import host_label, host_of
 from amqproute.broker.binding import Binding
@@ -21,11 +21,13 @@ from amqproute.values import RELAY_PREFIX
 
 __all__ = [
     "AGES_MINUTES",
+    "Index",
     "ManagementRows",
     "Row",
     "RowIndex",
     "Rows",
     "no_destination",
+    "no_links",
     "octets_on",
     "rows_there",
     "virtual_host_of_queue",
@@ -36,8 +38,24 @@ AGES_MINUTES: Final = (5, 10, 20, 40, 80, 160, 320, 640, 1280)
 
 Row = Mapping[str, object]
 Rows = Callable[[], Iterable[Row]]
-RowIndex = Callable[[], Sequence[tuple[str, Callable[[str], Row]]]]
-"""Returns the names of entities, each with the function that makes its row."""
+Index = Sequence[tuple[str, Callable[[str], Row]]]
+"""Names of entities, each with the function for its row, which raises `KeyError` without it."""
+
+
+class RowIndex(Protocol):
+    """The names of the entities of a type, from which the rows of a part of them can be made."""
+
+    def __call__(self, host: str | None = None) -> Index:
+        """Return the index.
+
+        Args:
+            host: the label of a virtual host, to leave out others; None for all.
+        """
+
+
+def no_links(host: str | None = None) -> Index:
+    """Return nothing: the broker has no clients."""
+    return ()
 
 
 def rows_there(index: Iterable[tuple[str, Callable[[str], Row]]]) -> Iterator[Row]:
@@ -76,8 +94,7 @@ class ManagementRows:
         now_ms: the wall clock, ms since the epoch.
         destination_of: returns the state of the next hop of a relay queue, by the queue's name; an
             attribute that the queue has as well is shown with ``peer-`` before its name.
-        links: returns the names of the links of clients, each with a function for its row, which
-            raises `KeyError` once it has gone.
+        links: the links of clients.
     """
 
     def __init__(
@@ -86,7 +103,7 @@ class ManagementRows:
         inventory: NodeChanges | None,
         now_ms: Callable[[], int],
         destination_of: Callable[[str], Row] = no_destination,
-        links: RowIndex = tuple,
+        links: RowIndex = no_links,
     ) -> None:
         self._broker = broker
         self._inventory = inventory
@@ -98,8 +115,8 @@ class ManagementRows:
         """Nodes, topics with their durable subscriptions, and relay queues."""
         return (make(name) for name, make in self.queue_index())
 
-    def queue_index(self) -> list[tuple[str, Callable[[str], Row]]]:
-        """Return the names of `queues`, in the same order, with a function for the row of each.
+    def queue_index(self, host: str | None = None) -> Index:
+        """Return the names of `queues`, in the same order; see `RowIndex`.
 
         A row costs thirty times as much as its entry here, and a page of many queues has few rows.
         """
@@ -112,7 +129,7 @@ class ManagementRows:
             for _, subscription in sorted(broker.topics[name].durable.items()):
                 index.append((subscription.queue.name, self._subscription_row))
         index += [(name, self._relay_row) for name in broker.internal.order]
-        return index
+        return _queues_in(index, host)
 
     def queue_names(self) -> EntityNames:
         """Return the names of `queues`."""
@@ -213,10 +230,15 @@ class ManagementRows:
         """Bindings, those of the configuration and those made at runtime."""
         return rows_there(self.binding_index())
 
-    def binding_index(self) -> list[tuple[str, Callable[[str], Row]]]:
-        """Return the names of `bindings`, in the same order, each with a function for its row."""
-        bindings = self._broker.bindings
-        return [(each.name, partial(self._binding_row, each)) for each in bindings.values()]
+    def binding_index(self, host: str | None = None) -> Index:
+        """Return the names of `bindings`, in the same order; see `RowIndex`."""
+        return [(each.name, partial(self._binding_row, each)) for each in self._bindings_in(host)]
+
+    def _bindings_in(self, host: str | None) -> Iterable[Binding]:
+        bindings = self._broker.bindings.values()
+        if host is None:
+            return bindings
+        return [each for each in bindings if host_label(host_of(each.declaration.source)) == host]
 
     def _binding_row(self, binding: Binding, name: str) -> Row:
         declaration = binding.declaration
@@ -240,13 +262,12 @@ class ManagementRows:
         """Bindings, and the links of clients (G-17)."""
         return rows_there(self.link_index())
 
-    def link_index(self) -> list[tuple[str, Callable[[str], Row]]]:
-        """Return the names of `links`, in the same order, each with a function for its row."""
-        bindings = self._broker.bindings.values()
+    def link_index(self, host: str | None = None) -> Index:
+        """Return the names of `links`, in the same order; see `RowIndex`."""
         index: list[tuple[str, Callable[[str], Row]]] = [
-            (each.name, partial(self._binding_link, each)) for each in bindings
+            (each.name, partial(self._binding_link, each)) for each in self._bindings_in(host)
         ]
-        index += self._links()
+        index += self._links(host)
         return index
 
     def _binding_link(self, binding: Binding, name: str) -> Row:
@@ -289,8 +310,8 @@ class ManagementRows:
         """
         return (make(name) for name, make in self.shape_index())
 
-    def shape_index(self) -> list[tuple[str, Callable[[str], Row]]]:
-        """Return the names of `shapes`, in the same order, with a function for the row of each."""
+    def shape_index(self, host: str | None = None) -> Index:
+        """Return the names of `shapes`, in the same order; see `RowIndex`."""
         broker = self._broker
         index: list[tuple[str, Callable[[str], Row]]] = [
             (name, self._node_shape) for name in broker.nodes.order
@@ -299,7 +320,7 @@ class ManagementRows:
             for _, each in sorted(broker.topics[name].durable.items()):
                 index.append((each.queue.name, self._subscription_shape))
         index += [(name, self._relay_shape) for name in broker.internal.order]
-        return index
+        return _queues_in(index, host)
 
     def shape_names(self) -> EntityNames:
         """Return the names of `shapes`."""
@@ -366,3 +387,10 @@ class ManagementRows:
             "loaded": tally.loaded,
             **lost,
         }
+
+
+def _queues_in(index: Index, host: str | None) -> Index:
+    """Return the part of an index of queues that is in a virtual host."""
+    if host is None:
+        return index
+    return [each for each in index if virtual_host_of_queue(each[0]) == host]

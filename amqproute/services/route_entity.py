@@ -8,7 +8,7 @@ Waiting messages keep their route, as after a reload of the configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -106,11 +106,15 @@ class RouteCommands:
         """Describe each route: those of the configuration in their order, then the others."""
         return (make(name) for name, make in self.index())
 
-    def index(self) -> list[tuple[str, Callable[[str], dict[str, object]]]]:
-        """Return the names of the routes in the order of `rows`, with functions for the rows.
+    def index(
+        self, host: str | None = None
+    ) -> Sequence[tuple[str, Callable[[str], dict[str, object]]]]:
+        """Return the names of the routes in the order of `rows`; see `management_rows.RowIndex`.
 
-        The function raises `KeyError` when the route has been deleted.
+        Routes are in no virtual host.
         """
+        if host is not None:
+            return ()
         configured = self._inventory.configured.routes
         index: list[tuple[str, Callable[[str], dict[str, object]]]] = [
             (rule.pattern, partial(self._configured_row, rule)) for rule in configured

@@ -470,7 +470,9 @@ class FrameBroker:
             world.now_ms,
             inventory=self.inventory,
             connections=lambda: [each.row() for each in self.shared.connections],
-            links=lambda: [each for one in self.shared.connections for each in one.link_index()],
+            links=lambda host=None: [
+                each for one in self.shared.connections for each in one.link_index()
+            ],
             close_link=lambda name, _: [
                 each.detach_named(name) for each in tuple(self.shared.connections)
             ].clear(),

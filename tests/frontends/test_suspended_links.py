@@ -244,9 +244,13 @@ class BookTests(SynchronousTestCase):
         self.add("x", count=2, terms=RetentionPolicy(spec.EXPIRE_LINK_DETACH, 30))
         self.add("y", terms=RetentionPolicy(spec.EXPIRE_CONNECTION_CLOSE, 30))
         self.clock.advance(10)
-        first, second = self.links.rows()
+        first, second = (make(name) for name, make in self.links.index())
         self.assertEqual((first["name"], first["kind"], first["deliveries"]), ("x", "publisher", 2))
         self.assertEqual((first["expires-in"], second["expires-in"]), (20, -1))
+        self.assertEqual(list(self.links.index("shop")), [])
+        (name, make), _ = self.links.index("/")
+        self.clock.advance(20)
+        self.assertRaises(KeyError, make, name)
 
     def test_again_and_again(self) -> None:
         """A link that comes and goes leaves one timer, and nothing in the indexes."""

@@ -155,7 +155,7 @@ class WorkTests(QuestionCase):
 
         index: list[Any] = [(f"x{number}", lambda name: {"name": name}) for number in range(1000)]
         index.append(("y", broken))
-        self.service.register(EntityType("odd", list, lambda: index))
+        self.service.register(EntityType("odd", list, lambda host=None: index))
         clock = self.held_clock()
         self.send([{"operation": "QUERY", "type": "odd", "attributes": {"a": 1}}])
         self.send([EXPENSIVE])

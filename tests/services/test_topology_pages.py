@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.address import in_host
-from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.binding import Binding, BindingDeclaration
 from amqproute.broker.broker import Broker
 from amqproute.broker.exchanges.binding_tables import (
     BindingTarget,
@@ -25,11 +25,15 @@ from amqproute.broker.exchanges.exchange_graph import (
 )
 from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import QueueLimits
+from amqproute.errors import NotFound
+from amqproute.interfaces import ITarget
 from amqproute.services.entity_pages import SLICE_ROWS, EntityQuery
-from amqproute.services.exchange_entity import ExchangeCommands
+from amqproute.services.exchange_entity import TEXTS_IN_TURN, ExchangeCommands
 from amqproute.services.management_node import ManagementService
-from amqproute.services.management_rows import ManagementRows
+from amqproute.services.management_protocol import ManagementReply, ManagementRequest
+from amqproute.services.management_rows import ManagementRows, Row
 from amqproute.store.memory import MemoryStore
+from amqproute.turn_scheduler import STEPS_IN_TURN
 from amqproute.values import Principal
 from tests.services.test_entity_pages import CountedNames
 from tests.support.turn_clock import TurnClock
@@ -38,6 +42,11 @@ MANY = 10_000
 PEERS = 1000
 PAGE = 50
 ANN = Principal("user", "ann")
+
+
+def fail(_: str) -> ITarget:
+    """Find no target."""
+    raise NotFound("no target")
 
 
 class TopologyCase(SynchronousTestCase):
@@ -49,7 +58,7 @@ class TopologyCase(SynchronousTestCase):
         store.open()
         self.clock.advance(0)
         self.broker = Broker(store, self.clock, lambda: 0, str)
-        queues = ["q", "r", "//shop/q"]
+        queues = ["q", "r", "//shop/q", "//shop/r"]
         self.broker.declare([NodeDeclaration(name, QueueLimits()) for name in queues], {})
         self.asked: list[str] = []
         self.service = ManagementService(
@@ -203,6 +212,157 @@ class BindingListTests(TopologyCase):
         page = self.page("exchange-binding", wanted={"source": "a"})
         self.assertEqual(len(page["items"]), 2)
 
+    def test_of_one(self) -> None:
+        """Those of one source, to one target, and both, within virtual hosts and part by part."""
+        for host in ("", "shop"):
+            for source in ("a", "b"):
+                self.add(source, host)
+                for number in range(3):
+                    self.bind(source, f"k{number}", host)
+            self.graph(host).bind(
+                ExchangeBinding("a", BindingTarget(TargetKind.EXCHANGE, "b"), "x", {})
+            )
+        whole = [dict(row) for row in self.service.rows_of("exchange-binding")]
+        for wanted in (
+            {"source": "a"}, {"source": "//shop/a"}, {"target": "q"}, {"target": "b"},
+            {"target": "//shop/q"}, {"source": "a", "target": "q"}, {"source": "a", "key": "k1"},
+            {"source": "b", "target": "//shop/q"}, {"source": "no"}, {"source": "//no/a"},
+            {"target": "//no/q"}, {"target": "no"}, {"source": ""}, {"target": "q", "key": "k2"},
+        ):  # fmt: skip
+            for host in (None, "/", "shop"):
+                known = [
+                    row
+                    for row in whole
+                    if all(row[key] == value for key, value in wanted.items())
+                    and host in (None, row["virtual-host"])
+                ]
+                parts = self.parts("exchange-binding", wanted=wanted, host=host, limit=2)
+                rows = [row for each in parts for row in each["items"]]
+                self.assertCountEqual(map(repr, rows), map(repr, known), (wanted, host))
+
+    def test_cost_of_one(self) -> None:
+        """Of one source, or to one target, a part makes the rows that it shows."""
+        self.add("events")
+        for number in range(MANY):
+            self.bind("events", f"k.{number:05}")
+        self.count(ExchangeCommands, "_binding_row")
+        for wanted in (
+            {"source": "events"}, {"target": "q"}, {"source": "events", "target": "q"},
+        ):  # fmt: skip
+            for host in (None, "/"):
+                cursor = ""
+                for part in range(3):
+                    self.rows = 0
+                    page = self.page(
+                        "exchange-binding", limit=PAGE, cursor=cursor, wanted=wanted, host=host
+                    )
+                    self.assertEqual(page["items"][0]["key"], f"k.{part * PAGE:05}")
+                    self.assertEqual((len(page["items"]), self.rows), (PAGE, PAGE))
+                    cursor = page["next"]
+
+    def watch_texts(self) -> list[int]:
+        """Return a list that gets the number of texts made by each turn."""
+        made = ExchangeBinding.__dict__["text"]
+        texts = [0]
+
+        def text(binding: ExchangeBinding) -> str:
+            texts[-1] += 1
+            found: str = made.__get__(binding)
+            return found
+
+        self.patch(ExchangeBinding, "text", property(text))
+        turn = self.clock.turn
+
+        def next_turn() -> bool:
+            texts.append(0)
+            return turn()
+
+        self.patch(self.clock, "turn", next_turn)
+        return texts
+
+    def test_first_list(self) -> None:
+        """The first list of an exchange's bindings takes many turns, and the next one none."""
+        self.add("events")
+        self.add("few")
+        for number in range(MANY):
+            self.bind("events", f"k.{number:05}")
+        self.bind("few", "k")
+        texts = self.watch_texts()
+        for wanted in ({}, {"target": "q"}):
+            texts[:] = [0]
+            self.page("exchange-binding", limit=PAGE, wanted=wanted)
+            self.assertLessEqual(max(texts), STEPS_IN_TURN * TEXTS_IN_TURN)
+            self.assertGreaterEqual(sum(texts), MANY)
+        texts[:] = [0]
+        page = self.page("exchange-binding", limit=PAGE)
+        self.assertEqual((len(page["items"]), sum(texts)), (PAGE, 0))
+        self.page("exchange-binding", wanted={"source": "few"})
+        self.assertEqual(sum(texts), 1)
+
+    def test_only_what_is_reached(self) -> None:
+        """A list that ends in one exchange makes no texts of the next ones."""
+        for name in ("a", "b", "c"):
+            self.add(name)
+            for number in range(PAGE):
+                self.bind(name, f"{number:03}")
+        texts = self.watch_texts()
+        page = self.page("exchange-binding", limit=10)
+        self.assertEqual(sum(texts), PAGE)
+        page = self.page("exchange-binding", limit=PAGE, cursor=page["next"])
+        self.assertEqual(sum(texts), 2 * PAGE)
+        self.assertEqual(page["items"][-1]["source"], "b")
+        self.page("exchange-binding", limit=0, host="/")
+        self.assertEqual(sum(texts), 2 * PAGE)
+
+    def test_changes_in_the_first_list(self) -> None:
+        """Bindings come and go while the first list of their exchange is made."""
+        self.add("e")
+        made = [self.bind("e", f"k{number:04}") for number in range(3 * TEXTS_IN_TURN)]
+        graph = self.graph()
+        listing = Deferred.fromCoroutine(
+            self.service.list_entities("exchange-binding", EntityQuery(limit=1000), ANN)
+        )
+        self.assertFalse(graph.list_bindings("e", 1))
+        for place in (0, 5, TEXTS_IN_TURN, len(made) - 1):
+            graph.unbind(made[place])
+        graph.unbind(made[-2])
+        again = self.bind("e", made[-2].key)
+        self.bind("e", "new")
+        graph.rename_queue("q", "r")
+        while self.clock.turn():
+            continue
+        body: Any = self.successResultOf(listing).body
+        texts = sorted(each.text for each in graph.bindings_from("e"))
+        self.assertEqual(list(graph.binding_texts("e")), texts)
+        self.assertEqual(len(texts), len(made) - 3)
+        self.assertIn(again.key, [row["key"] for row in body["items"]])
+        self.assertEqual(len(body["items"]), len(texts))
+
+    def test_asked_by_message(self) -> None:
+        """A QUERY makes the rows that it shows, after turns for the first list."""
+        self.add("events", "shop")
+        for number in range(MANY):
+            self.bind("events", f"k.{number:05}", "shop")
+        self.count(ExchangeGraph, "binding_by_text")
+        texts = self.watch_texts()
+        for place in (0, 3):
+            terms = {"offset": place, "count": 10, "virtual-host": "shop"}
+            asked = ManagementRequest("QUERY", {"entityType": "exchange-binding", **terms}, {}, ANN)
+            answer = self.service.answer(asked)
+            if place == 0:
+                assert isinstance(answer, Deferred)
+                while self.clock.turn():
+                    continue
+                answer = self.successResultOf(answer)
+            assert isinstance(answer, ManagementReply)
+            results: Any = answer.body["results"]
+            column = cast(list[str], answer.body["attributeNames"]).index("key")
+            keys = [f"k.{number:05}" for number in range(place, place + 10)]
+            self.assertEqual([row[column] for row in results], keys)
+            self.assertEqual(answer.properties, {"count": 10, "total": MANY})
+        self.assertEqual(self.rows, 20)
+        self.assertLessEqual(max(texts), STEPS_IN_TURN * TEXTS_IN_TURN)
+
     def test_cost(self) -> None:
         """A part makes the rows that it shows, and looks at no other binding."""
         self.add("events")
@@ -261,21 +421,38 @@ class BindingListTests(TopologyCase):
 
     def test_between_nodes(self) -> None:
         """Of bindings between nodes, a part makes the rows that it shows."""
-        names = [f"n{number:04}" for number in range(PEERS)]
-        self.broker.declare(
-            [NodeDeclaration(name, QueueLimits()) for name in ("q", "r", "//shop/q", *names)],
-            {},
-            [BindingDeclaration(name, "q", label=f"b-{name}") for name in names],
-        )
+        for number in range(MANY):
+            # Not by `bind`, which looks for circles among all bindings.
+            for source, label in (("r", "b"), ("//shop/r", "s")):
+                named = f"{label}-n{number:05}"
+                made = BindingDeclaration(source, source[:-1] + "q", label=named)
+                node = self.broker.nodes[source]
+                binding = Binding(made, node, fail, self.broker.context)
+                self.broker.bindings[made] = binding
         self.count(ManagementRows, "_binding_row")
         page = self.page("binding", limit=PAGE)
-        self.assertEqual((len(page["items"]), page["total"]), (PAGE, PEERS))
+        self.assertEqual((len(page["items"]), page["total"]), (PAGE, 2 * MANY))
         self.assertEqual(self.rows, PAGE)
-        gone = next(each for each in self.broker.bindings if each.name == "b-n0049")
+        for kind in ("binding", "link"):
+            self.rows = 0
+            found = self.page(kind, limit=PAGE, host="shop")
+            self.assertEqual((found["total"], self.rows), (MANY, PAGE))
+            names = [f"s-n{number:05}" for number in range(PAGE)]
+            self.assertEqual([row["name"] for row in found["items"]], names)
+            asked = ManagementRequest(
+                "QUERY", {"entityType": kind, "count": 7, "virtual-host": "shop"}, {}, ANN
+            )
+            self.rows = 0
+            reply = self.service.answer(asked)
+            assert isinstance(reply, ManagementReply)
+            self.assertEqual(reply.properties, {"count": 7, "total": MANY})
+            self.assertEqual(self.rows, 7)
+        gone = next(each for each in self.broker.bindings if each.name == "b-n00049")
         self.broker.unbind(gone)
         page = self.page("binding", limit=1, cursor=page["next"])
-        self.assertEqual([row["name"] for row in page["items"]], ["b-n0050"])
-        self.assertEqual(self.page("binding", limit=0, host="shop")["total"], 0)
+        self.assertEqual([row["name"] for row in page["items"]], ["b-n00050"])
+        self.assertEqual(self.page("binding", limit=0, host="/")["total"], MANY - 1)
+        self.assertEqual(self.page("binding", limit=0, host="shop")["total"], MANY)
 
 
 class LinkTests(TopologyCase):
@@ -291,12 +468,12 @@ class LinkTests(TopologyCase):
             self.rows += 1
             return {"name": name, "type": "link", "kind": "link"}
 
-        service = ManagementService(
-            self.broker,
-            lambda *_: True,
-            lambda: 0,
-            links=lambda: [(f"link-{number:05}", row) for number in range(MANY)],
-        )
+        def links(host: str | None = None) -> list[tuple[str, Callable[[str], Row]]]:
+            # Every second one is in the virtual host `shop`.
+            begin, step = {None: (0, 1), "/": (0, 2), "shop": (1, 2)}[host]
+            return [(f"link-{number:05}", row) for number in range(begin, MANY, step)]
+
+        service = ManagementService(self.broker, lambda *_: True, lambda: 0, links=links)
         self.broker.bind(BindingDeclaration("r", "q", label="between"))
         self.service = service
         page = self.page("link", limit=PAGE)
@@ -306,6 +483,15 @@ class LinkTests(TopologyCase):
         page = self.page("link", limit=PAGE, cursor='["link-05000", 1]')
         self.assertEqual(page["items"][0]["name"], "link-05001")
         self.assertEqual(self.rows, 2 * PAGE - 1)
+        self.rows = 0
+        page = self.page("link", limit=PAGE, cursor='["link-05000", 1]', host="shop")
+        names = [f"link-{number:05}" for number in range(5001, 5001 + 2 * PAGE, 2)]
+        self.assertEqual([each["name"] for each in page["items"]], names)
+        self.assertEqual((page["total"], self.rows), (MANY // 2, PAGE))
+        service.narrow("link", lambda wanted: links("shop") if "kind" in wanted else None)
+        self.rows = 0
+        page = self.page("link", limit=PAGE, wanted={"kind": "link"})
+        self.assertEqual((page["total"], self.rows), (None, PAGE))
 
 
 class RelayQueueTests(TopologyCase):

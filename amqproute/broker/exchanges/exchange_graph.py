@@ -16,6 +16,7 @@ some of them in each turn of the reactor.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -128,9 +129,10 @@ class _Exchange:
         incoming: the bindings with it as target.
         keys: the keys of outgoing bindings; None until they are needed, and after a change.
         listed: the outgoing bindings by their texts; None until somebody lists them.
+        unlisted: those among them whose texts are not made yet; some may have gone meanwhile.
     """
 
-    __slots__ = ("definition", "incoming", "keys", "listed", "outgoing", "table")
+    __slots__ = ("definition", "incoming", "keys", "listed", "outgoing", "table", "unlisted")
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         self.definition = definition
@@ -139,6 +141,7 @@ class _Exchange:
         self.incoming: dict[ExchangeBinding, ExchangeBinding] = {}
         self.keys: frozenset[str] | None = None
         self.listed: NameTable[ExchangeBinding] | None = None
+        self.unlisted: deque[ExchangeBinding] = deque()
 
 
 class _Ending:
@@ -244,8 +247,9 @@ class ExchangeGraph:
     def binding_texts(self, exchange: str) -> Sequence[str]:
         """Return the texts of the bindings with an exchange as source, in order.
 
-        They are made when somebody first lists them, and kept up to date from then on. The next
-        change changes the list. Bindings that end are still among them.
+        They are made when somebody first lists them, all that `list_bindings` has not made, and
+        kept up to date from then on. The next change changes the list. Bindings that end are still
+        among them.
 
         Raises:
             TopologyFault: there is no such exchange.
@@ -261,13 +265,32 @@ class ExchangeGraph:
         found = self._listed(exchange).get(text)
         return None if found is None or found.target in self._ending else found
 
-    def _listed(self, exchange: str) -> NameTable[ExchangeBinding]:
+    def list_bindings(self, exchange: str, most: int) -> bool:
+        """Make texts for `binding_texts`, and return whether that has all of them.
+
+        Args:
+            exchange: the source of the bindings.
+            most: number of texts that are made now.
+
+        Raises:
+            TopologyFault: there is no such exchange.
+        """
         known = self._known(exchange)
         if known.listed is None:
-            known.listed = NameTable()
-            for binding in known.outgoing:
+            # In order from the beginning: sorting all of them would take one long turn.
+            known.listed = NameTable(is_ordered=True)
+            known.unlisted = deque(known.outgoing)
+        for _ in range(min(most, len(known.unlisted))):
+            binding = known.outgoing.get(known.unlisted.popleft())
+            if binding is not None:
                 known.listed[binding.text] = binding
-        return known.listed
+        return not known.unlisted
+
+    def _listed(self, exchange: str) -> NameTable[ExchangeBinding]:
+        self.list_bindings(exchange, self._bindings)
+        listed = self._known(exchange).listed
+        assert listed is not None
+        return listed
 
     def binding_count_of(self, exchange: str) -> int:
         """Return how many bindings have an exchange as source.
@@ -562,7 +585,7 @@ class ExchangeGraph:
         source.table.remove(made)
         source.keys = None
         if source.listed is not None:
-            del source.listed[made.text]
+            source.listed.pop(made.text, None)  # its text may not be made yet
         incoming = self._incoming(made.target)
         incoming.pop(made, None)
         if (

@@ -11,10 +11,11 @@ from amqproute.frontends.amqp10.coordinator_link import CoordinatorLink
 from amqproute.frontends.amqp10.link_table import LinkTable
 from amqproute.frontends.amqp10.receiver_link import ReceiverLink
 from amqproute.frontends.amqp10.sender_link import SenderLink
+from amqproute.frontends.amqp10.suspended_links import SuspendedLinks
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Link
 
-__all__ = ["link_index", "suspended_row"]
+__all__ = ["link_index", "suspended_index"]
 
 
 def link_index(links: LinkTable) -> Iterator[tuple[str, Callable[[str], dict[str, object]]]]:
@@ -54,8 +55,20 @@ def _link_row(links: LinkTable, link: Link, name: str) -> dict[str, object]:
     return row
 
 
-def suspended_row(row: Mapping[str, object]) -> dict[str, object]:
-    """Put a row of `suspended_links` into the form of the others: a link that may come back."""
+def suspended_index(
+    links: SuspendedLinks, host: str | None = None
+) -> Iterator[tuple[str, Callable[[str], dict[str, object]]]]:
+    """Return the names of links that may come back, as `link_index` does.
+
+    Args:
+        links: the links.
+        host: the label of a virtual host; None for all.
+    """
+    return ((name, partial(_suspended_row, make)) for name, make in links.index(host))
+
+
+def _suspended_row(make: Callable[[str], Mapping[str, object]], name: str) -> dict[str, object]:
+    row = make(name)
     return {
         "name": row["name"],
         "type": "link",

@@ -44,8 +44,9 @@ entries are available again then, so their termini are never answered as durable
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
@@ -340,23 +341,35 @@ class SuspendedLinks:
         """Octets in memory of the messages among these, and of the links."""
         return self._all.octets
 
-    def rows(self) -> list[dict[str, object]]:
-        """Return the rows for operators."""
+    def index(
+        self, host: str | None = None
+    ) -> Iterator[tuple[str, Callable[[str], dict[str, object]]]]:
+        """Iterate over the names of the links, each with a function for its row, for operators.
+
+        The functions raise `KeyError` once the link is suspended no more.
+
+        Args:
+            host: the label of a virtual host; None for all.
+        """
+        for key, link in self._links.items():
+            if host is None or host_label(host_of(key[0])) == host:
+                yield key[2][:LONGEST_SHOWN], partial(self._row, link)
+
+    def _row(self, link: SuspendedLink, name: str) -> dict[str, object]:
+        if self._links.get(link.key) is not link:
+            raise KeyError(name)
         now = self._clock.seconds()
-        return [
-            {
-                "name": link.key[2][:LONGEST_SHOWN],
-                "principal": principal_of(link.key[0]),
-                "virtual-host": host_label(host_of(link.key[0])),
-                "container": link.key[1][:LONGEST_SHOWN],
-                "kind": "consumer" if isinstance(link.held, ParkedDeliveries) else "publisher",
-                "address": getattr(link.terminus, "address", None) or "",
-                "deliveries": len(link.held),
-                "octets": link.held.octets,
-                "expires-in": -1.0 if link.due is None else max(0.0, link.due - now),
-            }
-            for link in self._links.values()
-        ]
+        return {
+            "name": name,
+            "principal": principal_of(link.key[0]),
+            "virtual-host": host_label(host_of(link.key[0])),
+            "container": link.key[1][:LONGEST_SHOWN],
+            "kind": "consumer" if isinstance(link.held, ParkedDeliveries) else "publisher",
+            "address": getattr(link.terminus, "address", None) or "",
+            "deliveries": len(link.held),
+            "octets": link.held.octets,
+            "expires-in": -1.0 if link.due is None else max(0.0, link.due - now),
+        }
 
     def find(self, key: LinkKey) -> SuspendedLink | None:
         """Return a link, if it is suspended."""
