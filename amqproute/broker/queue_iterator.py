@@ -2,9 +2,9 @@
 """Iteration over the entries of a queue for an operator, one page for each reactor turn.
 
 A million entries can be visited without disturbing others: `PAGE` of them at a time, from memory or
-by one read of the store, and then the reactor has its turn. Deferred entries come first, then each
-line in the order of service. Entries held by consumers are not shown, nor those that have arrived
-since the start.
+by one read of the store, and then the reactor has its turn. Deferred entries come first, by their
+ids, then each line in the order of service. Entries held by consumers are not shown, nor those that
+have arrived since the start.
 
 Consumers go on meanwhile. An entry that moves from the store to memory between two pages is not
 missed: before each read of the store, memory is searched for such entries. An entry that a consumer
@@ -27,14 +27,25 @@ from amqproute.entry import Entry
 from amqproute.store.model import StoredEntry
 from amqproute.turn_scheduler import Pause
 
-__all__ = ["START", "IteratorPosition", "QueueIterator"]
+__all__ = ["START", "IteratorPosition", "QueueIterator", "StopBefore"]
 
 PAGE: Final = 500
 """Entries visited in one turn of the reactor."""
 BUSY_SECONDS: Final = 0.01
 """Delay before the next attempt if a line is being read by another operation."""
 
-Look = Callable[[list[Entry]], "Awaitable[None] | None"]
+
+class StopBefore(NamedTuple):
+    """The answer of a look that takes no more entries.
+
+    Attributes:
+        entry_id: the first entry of the page that it has not taken.
+    """
+
+    entry_id: int
+
+
+Look = Callable[[list[Entry]], "Awaitable[None] | StopBefore | None"]
 
 
 class IteratorPosition(NamedTuple):
@@ -95,7 +106,7 @@ class QueueIterator:
         Args:
             look: called with the entries of a page, which are available at that moment: it has to
                 take the ones it wants before it waits for anything. If it returns an awaitable,
-                the next page follows after that.
+                the next page follows after that; with a `StopBefore` none does.
             place: start position.
             most: stop after about so many entries, a page more at most; those that are skipped
                 count as well, since they have cost as much.
@@ -109,9 +120,13 @@ class QueueIterator:
         seen = 0
         level, after = place
         if level > HIGHEST_PRIORITY:
-            entries = [each for each in self._deferral.entries() if each.id < self.until]
+            deferred = self._deferral.entries()
+            entries = [each for each in deferred if after < each.id < self.until]
+            entries.sort(key=lambda each: each.id)
             seen += len(entries)
-            await self._show(entries, look)
+            stop = await self._show(entries, look)
+            if stop is not None:
+                return IteratorPosition(START.level, stop.entry_id - 1)
         for line in self._levels.lines:
             if line.level > level:
                 continue
@@ -141,11 +156,13 @@ class QueueIterator:
                     seen += len(read)
                     page = [each for each in page if each.id < self.until]
                 after = last
-                await self._show(page, look)
+                stop = await self._show(page, look)
+                if stop is not None:
+                    return IteratorPosition(level, stop.entry_id - 1)
         return None
 
     async def find(self, ids: Iterable[int], look: Look) -> None:
-        """Visit the entries with these ids that are available or deferred."""
+        """Visit the entries with these ids that are available or deferred; all of them."""
         wanted = set(ids)
         found = [each for each in self._deferral.entries() if each.id in wanted]
         for line in self._levels.lines:
@@ -178,10 +195,11 @@ class QueueIterator:
             raise
         return line.scanned(rows), [row.id for row in rows]
 
-    async def _show(self, entries: Sequence[Entry], look: Look) -> None:
-        if entries:
-            waits = look(list(entries))
-            if waits is not None:
-                await waits
+    async def _show(self, entries: Sequence[Entry], look: Look) -> StopBefore | None:
+        answer = look(list(entries)) if entries else None
+        stop = answer if isinstance(answer, StopBefore) else None
+        if answer is not None and not isinstance(answer, StopBefore):
+            await answer
         self._queue.dispatch()
         await self._pause()
+        return stop

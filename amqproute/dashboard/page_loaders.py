@@ -187,7 +187,7 @@ async def _peer(source: ManagementSource, view: BrokerView, query: Query) -> Pag
             connections.rows,
             [each for each in probes.rows if text(each, "who") == who][:10],
             [each for each in holds.rows if text(each, "name") in names],
-            maps(listed.facts, "messages")[:FIRST_MESSAGES] if listed.is_good else [],
+            maps(listed.facts, "messages") if listed.is_good else [],
             view.now_ms(),
         )
     )

@@ -33,6 +33,10 @@ empty at the end. Messages in flight stay. On a full disk, messages without a re
 are removed at once; ``waiting`` are those that need room for one. ``missing`` are ``ids`` that were
 not found, and ``held`` counts messages that are held and stay so.
 
+LIST-MESSAGES answers at most ``count`` rows, queue by queue: what is in flight, what is deferred,
+and what waits in the order of service. With a selector it may answer fewer, since one request looks
+at `MOST_LISTED` messages; the ``cursor`` continues behind the last one.
+
 They require the right `manage` on each relay queue concerned (to list a queue, `browse` or
 `manage`); without it the whole request is refused. Each operation is logged with its principal.
 """
@@ -56,7 +60,7 @@ from amqproute.broker.commit_batch import Batch
 from amqproute.broker.commit_retry import all_of, retry_settle
 from amqproute.broker.message_selection import EVERYTHING, NOTHING, MessageSelection, Picks
 from amqproute.broker.queue import Queue
-from amqproute.broker.queue_iterator import START, IteratorPosition
+from amqproute.broker.queue_iterator import START, IteratorPosition, StopBefore
 from amqproute.entry import Entry
 from amqproute.errors import (
     AmqpError,
@@ -101,6 +105,9 @@ MOST_SEEN: Final = 20_000
 """Messages processed for one request."""
 SAMPLES: Final = 5
 MOST_LISTED: Final = 500
+"""Rows of a list, and about the messages that are looked at for it."""
+IN_FLIGHT: Final = IteratorPosition(START.level + 1, 0)
+"""Where the list of a queue begins, with the messages that consumers hold."""
 MOST_WAITING: Final = 2000
 """Messages of one request that wait in memory for a full disk to have room for their reports."""
 MOST_IDS: Final = 1000
@@ -174,6 +181,42 @@ class _Page:
 
 Act = Callable[[_Page], "Deferred[None] | None"]
 Row = Callable[[Queue, RelayDestination | None, Entry], MessageFacts]
+
+
+@dataclass(slots=True)
+class _Listing:
+    """A list of messages that has so many rows at most."""
+
+    most: int
+    row: Row
+    rows: list[MessageFacts] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
+        return len(self.rows) >= self.most
+
+    def take(
+        self,
+        queue: Queue,
+        destination: RelayDestination | None,
+        entries: Iterable[Entry],
+        state: str = "",
+    ) -> StopBefore | None:
+        """Add rows until it is full; return the first entry that is left out.
+
+        Args:
+            queue: whose entries.
+            destination: the next hop of the queue.
+            entries: in the order of their ids.
+            state: the state that the rows show; empty for that of the entry.
+        """
+        for entry in entries:
+            if self.is_full:
+                return StopBefore(entry.id)
+            row = self.row(queue, destination, entry)
+            self.rows.append({**row, "state": state} if state else row)
+        return None
 
 
 class RelayMessages(Generic[DestinationOf]):
@@ -306,14 +349,16 @@ class RelayMessages(Generic[DestinationOf]):
         request: ManagementRequest,
         scope: _Scope,
         act: Callable[[Queue, RelayDestination | None, list[Entry]], Deferred[None] | None],
-        most: int = MOST_SEEN,
     ) -> str:
         """Apply an action to the selected messages, page by page; return the cursor."""
-        name, place = _read_cursor(request)
+        name, place = _read_cursor(request, START)
+        seen = 0
         for queue, picks, destination in scope.queues:
             if name and queue.name != name:
                 continue  # done by an earlier request
             name = ""
+            if seen >= MOST_SEEN:
+                return json.dumps([queue.name, *place])
 
             def look(
                 page: list[Entry],
@@ -321,6 +366,8 @@ class RelayMessages(Generic[DestinationOf]):
                 picks: Picks = picks,
                 destination: RelayDestination | None = destination,
             ) -> Deferred[None] | None:
+                nonlocal seen
+                seen += len(page)
                 if picks is not EVERYTHING:
                     page = [entry for entry in page if picks(entry)]
                 return act(queue, destination, page) if page else None
@@ -328,7 +375,7 @@ class RelayMessages(Generic[DestinationOf]):
             if scope.aim.ids:
                 await queue.walk().find(scope.aim.ids, look)
             else:
-                after = await queue.walk().run(look, place, most)
+                after = await queue.walk().run(look, place, MOST_SEEN - seen)
                 if after is not None:
                     return json.dumps([queue.name, *after])
             place = START
@@ -556,7 +603,6 @@ class RelayMessages(Generic[DestinationOf]):
             scope = _Scope(aim, [(queue, picks, destination)], True)
         else:
             scope = self._scope(request)
-        rows: list[MessageFacts] = []
         bodies = ShownBodies()
 
         def shown(queue: Queue, destination: RelayDestination | None, entry: Entry) -> MessageFacts:
@@ -564,23 +610,66 @@ class RelayMessages(Generic[DestinationOf]):
             return {**row, **bodies.of(entry.message)} if with_body else row
 
         with_body = request.body.get("with-body") is True and bool(name)
-        if not request.body.get("cursor"):
-            for queue, picks, destination in scope.queues:
-                rows += [
-                    {**shown(queue, destination, entry), "state": "in-flight"}
-                    for entry in queue.held_by_consumers()
-                    if picks(entry)
-                ][: MOST_LISTED - len(rows)]
         most = request.body.get("count", MOST_LISTED)
         most = min(most, MOST_LISTED) if isinstance(most, int) and most > 0 else MOST_LISTED
-
-        def look(queue: Queue, destination: RelayDestination | None, page: list[Entry]) -> None:
-            rows.extend([shown(queue, destination, entry) for entry in page])
-
-        cursor = await self._walk(request, scope, look, most)
+        listing = _Listing(most, shown)
+        place = _read_cursor(request, IN_FLIGHT)
+        cursor = await self._list_from(scope, listing, *place)
+        rows = listing.rows
         return ManagementReply.of(
             OK, counted(len(rows), "message"), {"messages": rows, "cursor": cursor}
         )
+
+    async def _list_from(
+        self, scope: _Scope, listing: _Listing, name: str, place: IteratorPosition
+    ) -> str:
+        """List messages of each queue: those in flight first; return the cursor.
+
+        Args:
+            scope: the queues, and the selection.
+            listing: takes the rows.
+            name: the queue that the list begins with; empty for the first one.
+            place: where it begins there.
+        """
+        seen = 0
+        for queue, picks, destination in scope.queues:
+            if name and queue.name != name:
+                continue  # done by an earlier request
+            name = ""
+            if seen >= MOST_LISTED or listing.is_full:
+                return json.dumps([queue.name, *place])
+            if place.level >= IN_FLIGHT.level:
+                held = [each for each in queue.held_by_consumers() if each.id > place.after]
+                held = sorted(filter(picks, held), key=lambda each: each.id)
+                stop = listing.take(queue, destination, held, "in-flight")
+                if stop is not None:
+                    return json.dumps([queue.name, IN_FLIGHT.level, stop.entry_id - 1])
+                place = START
+            found: list[Entry] = []
+
+            def look(
+                page: list[Entry],
+                queue: Queue = queue,
+                picks: Picks = picks,
+                destination: RelayDestination | None = destination,
+            ) -> StopBefore | None:
+                nonlocal seen
+                seen += len(page)
+                return listing.take(queue, destination, filter(picks, page))
+
+            after: IteratorPosition | None
+            if scope.aim.ids:
+                wanted = [each for each in scope.aim.ids if each > place.after]
+                await queue.walk().find(wanted, found.extend)
+                found.sort(key=lambda each: each.id)
+                stop = listing.take(queue, destination, filter(picks, found))
+                after = None if stop is None else IteratorPosition(START.level, stop.entry_id - 1)
+            else:
+                after = await queue.walk().run(look, place, MOST_LISTED - seen)
+            if after is not None:
+                return json.dumps([queue.name, *after])
+            place = IN_FLIGHT
+        return ""
 
     def _queue(self, name: str) -> Queue:
         broker = self._broker
@@ -751,10 +840,12 @@ def _plain(value: object) -> object:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _read_cursor(request: ManagementRequest) -> tuple[str, IteratorPosition]:
+def _read_cursor(
+    request: ManagementRequest, start: IteratorPosition
+) -> tuple[str, IteratorPosition]:
     text = request.body.get("cursor", "")
     if not text:
-        return "", START
+        return "", start
     try:
         name, level, after = parse_json(str(text))
         return str(name), IteratorPosition(int(level), int(after))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 
-from amqproute.broker.queue_iterator import PAGE, START, IteratorPosition
+from amqproute.broker.queue_iterator import PAGE, START, IteratorPosition, StopBefore
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
 from amqproute.outcomes import ErrorDetails
@@ -30,7 +30,7 @@ class WalkTests(QueueCase):
 
     def walk(
         self,
-        look: Callable[[list[Entry]], None],
+        look: Callable[[list[Entry]], StopBefore | None],
         place: IteratorPosition = START,
         most: int | None = None,
     ) -> IteratorPosition | None:
@@ -69,6 +69,37 @@ class WalkTests(QueueCase):
             place = self.walk(lambda page: seen.extend(map(body_of, page)), place, 400)
             rounds += 1
         self.assertEqual((seen, rounds > 2), (bodies, True))
+
+    def test_stopped(self) -> None:
+        """A look that takes no more of a page ends the walk there, and it goes on with the rest."""
+        self.fill(20)
+        taker = Taker(self.queue)
+        taker.take(7)
+        while len(taker.held) < 7:
+            self.turn()
+        held = list(taker.held)
+        for seconds, each in zip(range(70, 0, -10), held, strict=True):
+            self.queue.defer([each], seconds)
+        self.queue.detach(taker)
+        self.put(b"urgent", priority=9)
+        for most in (1, 2, 3, 6, 7, 8, 100):
+            seen: list[Entry] = []
+            place: IteratorPosition | None = START
+            while place is not None:
+                part: list[Entry] = []
+
+                def look(
+                    page: list[Entry], part: list[Entry] = part, most: int = most
+                ) -> StopBefore | None:
+                    room = most - len(part)
+                    part.extend(page[:room])
+                    return StopBefore(page[room].id) if room < len(page) else None
+
+                place = self.walk(look, place)
+                self.assertLessEqual(len(part), most)
+                seen += part
+            bodies = [b"%d" % number for number in range(20)]
+            self.assertEqual([*map(body_of, seen)], [*bodies[:7], b"urgent", *bodies[7:]], most)
 
     def test_short_lines(self) -> None:
         """A page counts with the entries it has: a part has those of several lines."""

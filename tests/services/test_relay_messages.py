@@ -18,7 +18,7 @@ from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, RouteRule
 from amqproute.wire.amqp10 import codec, sections, spec
 from tests.services.test_relay_commands import MESSAGE
 from tests.services.test_relay_commands import RelayOperationTests as _House
-from tests.support.fakes import node
+from tests.support.fakes import Taker, message, node
 
 
 class RelayMessagesTests(_House):
@@ -215,6 +215,78 @@ class RelayMessagesTests(_House):
         self.part("DELETE-MESSAGES", all=True)
         self.clock.advance(0)
         self.assertEqual((account.messages, account.octets), (0, 0))
+
+    def listed(self, count: int, name: str = "", **body: Any) -> list[int]:
+        """List part by part, none with more than `count`, and return the ids."""
+        ids: list[int] = []
+        cursor = ""
+        for _ in range(2000):
+            more = {"cursor": cursor} if cursor else {}
+            reply = self.part("LIST-MESSAGES", name, count=count, **body, **more)
+            self.assertEqual(reply.status, 200, reply.description)
+            rows = reply.body["messages"]
+            self.assertLessEqual(len(rows), count)
+            ids += [row["id"] for row in rows]
+            cursor = reply.body["cursor"]
+            if not cursor:
+                return ids
+        raise AssertionError("the list has no end")
+
+    def test_no_more_than_asked_for(self) -> None:
+        """A list has so many rows and no more; its parts together have each message once."""
+        self.fill(700)
+        for place in range(12):
+            self.fill(5, f"d{place:02}.example")
+        everything = self.listed(500, all=True)
+        self.assertEqual((len(everything), len(set(everything))), (760, 760))
+        of_beta = self.listed(500, to="beta.example")
+        self.assertEqual((len(of_beta), sorted(of_beta)), (700, of_beta))
+        for count in (1, 7, 50, 499):
+            if count > 1:
+                self.assertEqual(self.listed(count, all=True), everything, count)
+                self.assertEqual(self.listed(count, to="beta.example"), of_beta, count)
+            some = [of_beta[place] for place in (699, 3, 350, 5, 4)]
+            self.assertEqual(self.listed(count, ids=some), sorted(some), count)
+        wanted = self.listed(50, to="beta.example", where="subject = 's1'")
+        self.assertEqual(wanted, of_beta[1::4])
+        full = self.part("LIST-MESSAGES", to="beta.example", where="subject = 's1'", count=50)
+        self.assertEqual(len(full.body["messages"]), 50)
+        first = self.part("LIST-MESSAGES", all=True, count=7).body["messages"]
+        self.assertEqual([row["id"] for row in first], everything[:7])
+
+    def test_in_flight_and_deferred(self) -> None:
+        """What consumers hold, what is deferred and what waits: no more than asked for."""
+        self.broker.declare([node("work")], {})
+        queue = self.broker.nodes["work"]
+        batch = self.broker.begin()
+        for number in range(60):
+            queue.put(message(b"%d" % number), batch, Origin(ANONYMOUS_PRINCIPAL))
+        self.result_of(batch.commit())
+        taker = Taker(queue)
+        taker.take(40)
+        deferred, taker.held = taker.held[:15], taker.held[15:]
+        queue.defer(deferred, 60)
+        in_flight = sorted(each.id for each in queue.held_by_consumers())
+        self.assertEqual((len(in_flight), queue.deferred, queue.available), (25, 15, 20))
+        everything = self.listed(100, "work")
+        self.assertEqual(everything[:25], in_flight)
+        self.assertEqual(len(set(everything)), 60)
+        for count in (1, 4, 25, 26, 39, 40, 59, 60):
+            self.assertEqual(self.listed(count, "work"), everything, count)
+        states = [
+            row["state"] for row in self.part("LIST-MESSAGES", "work", count=45).body["messages"]
+        ]
+        self.assertEqual(states, ["in-flight"] * 25 + ["deferred"] * 15 + ["waiting"] * 5)
+
+    def test_many_queues(self) -> None:
+        """A request looks at so many messages in all, however many queues they are on."""
+        self.patch(relay_messages, "MOST_SEEN", 30)
+        for place in range(12):
+            self.fill(5, f"d{place:02}.example")
+        reply = self.part("DELETE-MESSAGES", all=True, **{"dry-run": True})
+        self.assertEqual(reply.body["messages"], 30)
+        total, parts = self.all_of("DELETE-MESSAGES", all=True)
+        self.assertEqual((total, parts), (60, 3))  # the last one finds nothing
 
     def test_why_and_list(self) -> None:
         """A message is found by the id that the list shows."""
