@@ -6,6 +6,10 @@ cannot be reversed; only the hash is stored, in the file ``tokens.json`` of the 
 (mode 0600), and the token is shown once, to its maker. It is found by its id and compared in
 constant time. What it may do is what its user may do, within its scope
 (`amqproute.auth.token_scope`).
+
+Changes are made one after the other, each written and synced in a thread, and answered after that.
+A new token is good from then on. One that is revoked is refused as soon as its turn comes, and is
+good again if the change cannot be stored.
 """
 
 from __future__ import annotations
@@ -17,8 +21,11 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredLock
 
 from amqproute.auth.file_replacement import replace_file
 from amqproute.auth.token_scope import TokenScope
@@ -30,6 +37,7 @@ __all__ = [
     "LONGEST_LIFETIME_SECONDS",
     "MOST_OF_PRINCIPAL",
     "MOST_TOKENS",
+    "MOST_WAITING",
     "OWN_PREFIX",
     "AccessToken",
     "AccessTokens",
@@ -40,6 +48,8 @@ __all__ = [
 FILE: Final = "tokens.json"
 MOST_TOKENS: Final = 1000
 MOST_OF_PRINCIPAL: Final = 100
+MOST_WAITING: Final = 100
+"""Changes that wait for the one that is being stored."""
 LONGEST_LIFETIME_SECONDS: Final = 10 * 365 * 86400
 LONGEST_NAME: Final = 64
 OWN_PREFIX: Final = "amqproute_"
@@ -47,8 +57,11 @@ OWN_PREFIX: Final = "amqproute_"
 _TOKEN: Final = re.compile(r"amqproute_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 
 
+_T = TypeVar("_T")
+
+
 class TokenRefused(Exception):
-    """A token cannot be made; the text says why."""
+    """A token cannot be made or revoked; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +110,7 @@ class AccessTokens:
     Args:
         directory: the directory of the state.
         now_ms: the wall clock, ms since the epoch.
+        in_thread: runs a function that blocks; the Deferred fires in the reactor.
         random_bytes: the bytes for ids and secrets.
 
     Raises:
@@ -107,25 +121,54 @@ class AccessTokens:
         self,
         directory: Path,
         now_ms: Callable[[], int],
+        in_thread: Callable[[Callable[[], None]], Deferred[None]],
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._path = directory / FILE
         self._now_ms = now_ms
+        self._in_thread = in_thread
         self._random_bytes = random_bytes
         self._used: dict[str, int] = {}
         self._tokens = _read(self._path)
+        self._changing = DeferredLock()
+        self._revoking: str | None = None
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def create(
         self, name: str, principal: Principal, scope: TokenScope, lifetime_seconds: int, by: str
-    ) -> tuple[AccessToken, str]:
-        """Make a token; return it, and its text, which is not stored.
+    ) -> Deferred[tuple[AccessToken, str]]:
+        """Make a token.
 
-        Raises:
-            TokenRefused: there are too many, or it cannot be stored.
+        Returns:
+            A Deferred of it and its text, which is not stored. It fires when the token is on disk,
+            and fails with `TokenRefused` if there are too many, or it cannot be stored.
         """
+        making = partial(self._create, name, principal, scope, lifetime_seconds, by)
+        return self._in_turn(lambda: Deferred.fromCoroutine(making()))
+
+    def revoke(self, token_id: str) -> Deferred[AccessToken | None]:
+        """Revoke a token.
+
+        Returns:
+            A Deferred of it, or None if there is none with this id. It fires when it is gone from
+            the disk, and fails with `TokenRefused` if the change cannot be stored.
+        """
+        return self._in_turn(lambda: Deferred.fromCoroutine(self._revoke(token_id)))
+
+    def _in_turn(self, change: Callable[[], Deferred[_T]]) -> Deferred[_T]:
+        """Make a change after those before it, also if its caller does not wait for it any more."""
+        answer: Deferred[_T] = Deferred()
+        if len(self._changing.waiting) >= MOST_WAITING:
+            answer.errback(TokenRefused("too many tokens are being changed: ask again later"))
+            return answer
+        self._changing.run(change).addCallbacks(answer.callback, answer.errback)
+        return answer
+
+    async def _create(
+        self, name: str, principal: Principal, scope: TokenScope, lifetime_seconds: int, by: str
+    ) -> tuple[AccessToken, str]:
         now_ms = self._now_ms()
         kept = {key: each for key, each in self._tokens.items() if each.expires_ms > now_ms}
         if len(kept) >= MOST_TOKENS:
@@ -144,21 +187,19 @@ class AccessTokens:
             by,
             _digest(secret),
         )
-        self._store({**kept, token_id: token})
+        await self._store({**kept, token_id: token})
         return token, f"amqproute_{token_id}_{secret}"
 
-    def revoke(self, token_id: str) -> AccessToken | None:
-        """Revoke a token; return it, or None if there is none with this id.
-
-        Raises:
-            TokenRefused: the change cannot be stored.
-        """
+    async def _revoke(self, token_id: str) -> AccessToken | None:
         if token_id not in self._tokens:
             return None
         left = dict(self._tokens)
         token = left.pop(token_id)
-        self._store(left)
-        self._used.pop(token_id, None)
+        self._revoking = token_id
+        try:
+            await self._store(left)
+        finally:
+            self._revoking = None
         return token
 
     def find(self, text: str) -> AccessToken | None:
@@ -167,7 +208,7 @@ class AccessTokens:
         token = None if match is None else self._tokens.get(match[1])
         digest = _digest("" if match is None else match[2])
         wanted = "0" * 64 if token is None else token.digest
-        if not hmac.compare_digest(digest, wanted) or token is None:
+        if not hmac.compare_digest(digest, wanted) or token is None or token.id == self._revoking:
             return None
         now_ms = self._now_ms()
         if now_ms >= token.expires_ms:
@@ -184,13 +225,14 @@ class AccessTokens:
         now_ms = self._now_ms()
         return [each.row(now_ms, self._used.get(key)) for key, each in sorted(self._tokens.items())]
 
-    def _store(self, tokens: Mapping[str, AccessToken]) -> None:
+    async def _store(self, tokens: dict[str, AccessToken]) -> None:
         try:
-            _write(self._path, tokens)
+            await self._in_thread(partial(_write, self._path, tokens))
         except OSError as error:
             words = f"cannot write {self._path}: {error.strerror or error}"
             raise TokenRefused(words) from error
-        self._tokens = dict(tokens)
+        self._tokens = tokens
+        self._used = {key: used for key, used in self._used.items() if key in tokens}
 
 
 def principal_named(text: str) -> Principal:

@@ -8,13 +8,15 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from amqproute.durable_path import sync_path
+
 __all__ = ["replace_file"]
 
 
 def replace_file(
     path: Path, octets: bytes, prepare: Callable[[int], None] = lambda _: None
 ) -> None:
-    """Replace a file, synced before it is there; its mode is 0600 unless `prepare` changes it.
+    """Replace a file, and sync it and its directory; its mode is 0600 unless `prepare` changes it.
 
     Args:
         path: the path of the file.
@@ -22,7 +24,8 @@ def replace_file(
         prepare: called with the descriptor of the new file before it takes its place.
 
     Raises:
-        OSError: it cannot be written; the old file is as it was.
+        OSError: it cannot be written, and the old file is as it was; or the directory cannot be
+            synced, and a power failure decides which of them is there.
     """
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
     try:
@@ -35,3 +38,4 @@ def replace_file(
     except BaseException:
         os.unlink(temporary)
         raise
+    sync_path(path.parent)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.threads import deferToThreadPool
 
 from amqproute.auth.access_tokens import AccessTokens
 from amqproute.auth.log_in_recheck import LogIn
@@ -68,7 +69,11 @@ class HttpService:
     ) -> None:
         self._turns = turns
         self.slices = TurnScheduler(reactor, time.thread_time)
-        self.tokens = AccessTokens(config.state_directory, lambda: int(now() * 1000))
+        self.tokens = AccessTokens(
+            config.state_directory,
+            lambda: int(now() * 1000),
+            lambda work: deferToThreadPool(reactor, reactor.getThreadPool(), work),
+        )
         self.sessions = BrowserSessions(reactor.seconds)
         self.login = HttpLogIn(access.password_log_in(), self.tokens, self.sessions)
         self.site = HttpSite(reactor, self.login, _site_terms(config.management), now, turns)

@@ -8,12 +8,12 @@ CREATE-TOKEN      makes an access token for the HTTP API. ``for`` is the princip
                   acts, the requester by default; ``scope`` what it is good for
                   (`amqproute.auth.token_scope`), ``expires-seconds`` its lifetime. The answer
                   has the ``token``, which nobody can see again
-REVOKE-TOKEN      revokes the token with the id ``name``, at once
+REVOKE-TOKEN      revokes the token with the id ``name``
 ================  =============================================================================
 
 For a token of somebody else the right `manage` is required on ``/users/PRINCIPAL``, as in
 ``/users/user:ann``: a token gives the rights of its principal away. Whoever has logged in with a
-token makes none.
+token makes none. Both are answered when the change is on disk.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from amqproute.auth.access_tokens import (
@@ -73,7 +74,7 @@ class TokenCommands:
         self._users = users
         self._allows = allows
 
-    def create(self, request: ManagementRequest) -> ManagementReply:
+    async def create(self, request: ManagementRequest) -> ManagementReply:
         """Carry out CREATE-TOKEN."""
         body = request.body
         try:
@@ -93,7 +94,7 @@ class TokenCommands:
         seconds = int(seconds) if isinstance(seconds, int) else DEFAULT_LIFETIME_SECONDS
         by, purpose = str(request.principal), str(body.get("purpose", ""))
         try:
-            token, text = self._tokens.create(purpose, principal, scope, seconds, by)
+            token, text = await self._tokens.create(purpose, principal, scope, seconds, by)
         except TokenRefused as error:
             return ManagementReply.of(FULL, str(error))
         log.info(
@@ -106,18 +107,20 @@ class TokenCommands:
         facts = {**token.row(token.created_ms), "token": text}
         return ManagementReply.of(CREATED, f"token {token.id} is made", facts)
 
-    def revoke(self, request: ManagementRequest) -> ManagementReply:
+    async def revoke(self, request: ManagementRequest) -> ManagementReply:
         """Carry out REVOKE-TOKEN."""
         name = str(request.properties.get("name", ""))
         token = self._tokens.get(name)
         if token is None:
-            return ManagementReply.of(NOT_FOUND, f"there is no token {name[:64]!r}")
+            return _no_token(name)
         if not self._may(request, token.principal):
             return _may_not(request, token.principal)
         try:
-            self._tokens.revoke(name)
+            revoked = await self._tokens.revoke(name)
         except TokenRefused as error:
             return ManagementReply.of(FULL, str(error))
+        if revoked is None:  # somebody else was before
+            return _no_token(name)
         log.info("{who} revoked the token {token}", who=str(request.principal), token=name)
         return ManagementReply.of(OK, f"token {name} is revoked", {"name": name})
 
@@ -148,8 +151,8 @@ def register(
         allows: the access rules.
     """
     commands = TokenCommands(tokens, users, allows)
-    service.offer("CREATE-TOKEN", commands.create)
-    service.offer("REVOKE-TOKEN", commands.revoke)
+    service.offer("CREATE-TOKEN", lambda asked: Deferred.fromCoroutine(commands.create(asked)))
+    service.offer("REVOKE-TOKEN", lambda asked: Deferred.fromCoroutine(commands.revoke(asked)))
     service.show("token", tokens.rows)
     service.show("user", lambda: _user_rows(users.names))
     service.show("access-rule", lambda: _rule_rows(rules()))
@@ -188,6 +191,10 @@ def _rule_rows(rules: Iterable[Rule]) -> Iterable[Row]:
 
 def _wrong(field: str, words: str) -> ManagementReply:
     return ManagementReply.of(BAD_REQUEST, words, {"field": field})
+
+
+def _no_token(name: str) -> ManagementReply:
+    return ManagementReply.of(NOT_FOUND, f"there is no token {name[:64]!r}")
 
 
 def _may_not(request: ManagementRequest, principal: Principal) -> ManagementReply:

@@ -101,7 +101,9 @@ class MonitoringTests(SynchronousTestCase):
         ):
             principal = Principal("user", user)
             name = f"{user}-{scope[0]}-{path}"
-            _, text = self.web.tokens.create(name, principal, TokenScope.of(scope), 60, "ann")
+            _, text = self.successResultOf(
+                self.web.tokens.create(name, principal, TokenScope.of(scope), 60, "ann")
+            )
             answer = self.get(path, LOOPBACK, {"Authorization": f"Bearer {text}"})
             self.assertEqual(answer.status, status, (user, scope, path))
 

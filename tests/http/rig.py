@@ -12,7 +12,7 @@ from email.parser import BytesHeaderParser
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, execute, succeed
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
@@ -160,7 +160,7 @@ class Web:
 
     def __post_init__(self) -> None:
         self.passwords = Passwords({"ann": "secret", "bob": "secret", "eve": "secret"})
-        self.tokens = AccessTokens(self.directory, lambda: int(self.now() * 1000))
+        self.tokens = AccessTokens(self.directory, lambda: int(self.now() * 1000), execute)
         self.sessions = BrowserSessions(self.clock.seconds, 50)
         self.login = HttpLogIn(self.passwords, self.tokens, self.sessions)
         self.site = HttpSite(self.clock, self.login, self.terms, self.now)

@@ -199,7 +199,7 @@ class HealthTests(DoorsCase):
             (["HEALTH:clock"], "/api/v1/health/disk", 403),
         ):
             name = f"{scope[0]}-{path}"
-            _, text = self.app.web.tokens.create(
+            _, text = await self.app.web.tokens.create(
                 name, Principal("user", "viewer"), TokenScope.of(scope), 60, "root"
             )
             answer = await self.by_http(

@@ -509,11 +509,13 @@ class StreamTests(ChannelCase):
     def test_token_is_revoked(self) -> None:
         """A stream does not outlive the access token that opened it."""
         ann = Principal("user", "ann")
-        token, text = self.web.tokens.create("t", ann, WHOLE_SCOPE, 3600, "user:ann")
+        token, text = self.successResultOf(
+            self.web.tokens.create("t", ann, WHOLE_SCOPE, 3600, "user:ann")
+        )
         connection, _ = self.open({"Authorization": f"Bearer {text}"})
         self.web.clock.advance(CHECK_SECONDS)
         self.assertEqual(self.ended, 0)
-        self.web.tokens.revoke(token.id)
+        self.successResultOf(self.web.tokens.revoke(token.id))
         self.web.clock.advance(CHECK_SECONDS)
         self.assertEqual(self.ended, 1)
         connection.lose()
@@ -535,7 +537,9 @@ class StreamTests(ChannelCase):
         """A stream ends after a day in any case, and with an access token of the daemon."""
         connection, _ = self.open()
         ann = Principal("user", "ann")
-        _, text = self.web.tokens.create("t", ann, WHOLE_SCOPE, 3600, "user:ann")
+        _, text = self.successResultOf(
+            self.web.tokens.create("t", ann, WHOLE_SCOPE, 3600, "user:ann")
+        )
         other, _ = self.open({"Authorization": f"Bearer {text}"})
         for _ in range(180):
             self.web.clock.advance(CHECK_SECONDS)

@@ -212,7 +212,7 @@ class RightTests(RabbitmqCase):
         ):
             name = f"{scope[0]}-{path}"
             viewer = Principal("user", "viewer")
-            made = self.app.web.tokens.create(name, viewer, TokenScope.of(scope), 60, "root")
+            made = await self.app.web.tokens.create(name, viewer, TokenScope.of(scope), 60, "root")
             headers = {"Authorization": f"Bearer {made[1]}"}
             await self.get(path, status, who="", headers=headers)
 

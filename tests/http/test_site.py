@@ -275,7 +275,7 @@ class LogInTests(SiteCase):
     def test_tokens(self) -> None:
         """A token acts as its user until it expires, is revoked, or the user is gone."""
         ann, scope = Principal("user", "ann"), TokenScope.of(["read"])
-        token, text = self.web.tokens.create("t", ann, scope, 60, "uid:0")
+        token, text = self.successResultOf(self.web.tokens.create("t", ann, scope, 60, "uid:0"))
         bearer = {"Authorization": f"Bearer {text}"}
         self.assertEqual(self.ask("GET", "/things", bearer).json()["who"], "user:ann")
         self.assertEqual(self.ask("GET", "/api/v1/session", bearer).json()["scope"], ["read"])
@@ -283,12 +283,12 @@ class LogInTests(SiteCase):
         self.assertProblem(self.ask("GET", "/things", wrong), 401)
         self.web.clock.advance(60)
         self.assertProblem(self.ask("GET", "/things", bearer), 401)
-        token, text = self.web.tokens.create("t", ann, scope, 60, "uid:0")
+        token, text = self.successResultOf(self.web.tokens.create("t", ann, scope, 60, "uid:0"))
         bearer = {"Authorization": f"Bearer {text}"}
         del self.web.passwords.users["ann"]
         self.assertProblem(self.ask("GET", "/things", bearer), 401)
         self.web.passwords.users["ann"] = "secret"
-        self.web.tokens.revoke(token.id)
+        self.successResultOf(self.web.tokens.revoke(token.id))
         self.assertProblem(self.ask("GET", "/things", bearer), 401)
 
     def test_tokens_of_issuers(self) -> None:
