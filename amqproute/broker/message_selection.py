@@ -62,6 +62,11 @@ class MessageSelection:
         if where.strip():
             self._selector = compile_selector(where, now_ms=now_ms)
 
+    @property
+    def words(self) -> int:
+        """The number of words of the selector, a measure of its cost."""
+        return 0 if self._selector is None else self._selector.words
+
     def __str__(self) -> str:
         parts = [f"ids {', '.join(map(str, sorted(self.ids)))}"] if self.ids else []
         if self.to:

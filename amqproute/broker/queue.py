@@ -72,7 +72,7 @@ from amqproute.broker.node_options import Duplicates, QueueOptions
 from amqproute.broker.priority_queues import USUAL_PRIORITY
 from amqproute.broker.queue_capacity import QueueCapacity
 from amqproute.broker.queue_counters import QueueCounters
-from amqproute.broker.queue_iterator import BUSY_SECONDS, QueueIterator
+from amqproute.broker.queue_iterator import BUSY_SECONDS, PAGE, QueueIterator
 from amqproute.broker.queue_state import USUAL_LIMITS, USUAL_OPTIONS, QueueState
 from amqproute.broker.settlement import (
     Browsed,
@@ -1213,7 +1213,9 @@ class Queue:
         return self._clear_out(partial(self._removal.expire, error=error))
 
     def _clear_out(self, remove: Remover) -> Deferred[int]:
-        """Remove all entries that are there now: those in memory at once, the rest page by page.
+        """Remove all entries that are there now, page by page.
+
+        Those in memory are off their lines at once.
 
         A page that is being loaded at this moment is waited for. On a full disk, removals that need
         no room happen as soon as the store writes, since they free some; those that need room for
@@ -1239,7 +1241,13 @@ class Queue:
         def waited(_: object) -> Deferred[None] | None:
             return all_of(rests) if len(rests) > MOST_RESTS else None
 
-        done = page(self.state.take_all())
+        async def pages(entries: list[Entry]) -> None:
+            await page(entries[:PAGE])
+            for start in range(PAGE, len(entries), PAGE):
+                await self._pause()
+                await page(entries[start : start + PAGE])
+
+        done = Deferred.fromCoroutine(pages(self.state.take_all()))
         for line in self.state.levels.lines:
             # What is paged now, or is being loaded.
             until = line.tail + 1

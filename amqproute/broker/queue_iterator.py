@@ -2,9 +2,9 @@
 """Iteration over the entries of a queue for an operator, one page for each reactor turn.
 
 A million entries can be visited without disturbing others: `PAGE` of them at a time, from memory or
-by one read of the store, and then the reactor has its turn. Deferred entries come first, by their
-ids, then each line in the order of service. Entries held by consumers are not shown, nor those that
-have arrived since the start.
+by one read of the store, and then the reactor has its turn. Where each is asked a long selector, or
+shown, a page has fewer. Deferred entries come first, by their ids, then each line in the order of
+service. Entries held by consumers are not shown, nor those that have arrived since the start.
 
 Consumers go on meanwhile. An entry that moves from the store to memory between two pages is not
 missed: before each read of the store, memory is searched for such entries. An entry that a consumer
@@ -13,7 +13,9 @@ takes and releases behind the position is missed; to be certain, hold the queue 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
@@ -27,10 +29,14 @@ from amqproute.entry import Entry
 from amqproute.store.model import StoredEntry
 from amqproute.turn_scheduler import Pause
 
-__all__ = ["START", "IteratorPosition", "QueueIterator", "StopBefore"]
+__all__ = ["PAGE", "START", "IteratorPosition", "QueueIterator", "StopBefore", "page_of"]
 
 PAGE: Final = 500
 """Entries visited in one turn of the reactor."""
+LEAST: Final = 5
+"""Entries of the smallest page."""
+WORDS_PER_TEST: Final = 8
+"""Words of a selector that cost as much as to visit one more entry."""
 BUSY_SECONDS: Final = 0.01
 """Delay before the next attempt if a line is being read by another operation."""
 
@@ -61,6 +67,15 @@ class IteratorPosition(NamedTuple):
 
 
 START: Final = IteratorPosition(HIGHEST_PRIORITY + 1, 0)
+
+
+def page_of(words: int) -> int:
+    """Return how many entries to visit at once where each is asked a selector.
+
+    Args:
+        words: the number of its words (`amqproute.filters.grammar`).
+    """
+    return max(LEAST, PAGE // (1 + words // WORDS_PER_TEST))
 
 
 class IteratedQueue(Protocol):
@@ -99,7 +114,11 @@ class QueueIterator:
         self.until = until
 
     async def run(
-        self, look: Look, place: IteratorPosition = START, most: int | None = None
+        self,
+        look: Look,
+        place: IteratorPosition = START,
+        most: int | None = None,
+        size: int = PAGE,
     ) -> IteratorPosition | None:
         """Visit all entries, page by page.
 
@@ -110,6 +129,7 @@ class QueueIterator:
             place: start position.
             most: stop after about so many entries, a page more at most; those that are skipped
                 count as well, since they have cost as much.
+            size: entries of a page, at most.
 
         Returns:
             The position to continue from; None at the end.
@@ -120,13 +140,9 @@ class QueueIterator:
         seen = 0
         level, after = place
         if level > HIGHEST_PRIORITY:
-            deferred = self._deferral.entries()
-            entries = [each for each in deferred if after < each.id < self.until]
-            entries.sort(key=lambda each: each.id)
-            seen += len(entries)
-            stop = await self._show(entries, look)
-            if stop is not None:
-                return IteratorPosition(START.level, stop.entry_id - 1)
+            seen, left_at = await self._run_deferred(look, after, most, size)
+            if left_at is not None:
+                return left_at
         for line in self._levels.lines:
             if line.level > level:
                 continue
@@ -139,17 +155,18 @@ class QueueIterator:
                 if not found:
                     found = self._in_memory(line, after)
                 if found:
-                    last = found[:PAGE][-1].id
-                    seen += len(found[:PAGE])
-                    page = [each for each in found[:PAGE] if not each.taken]
-                    del found[:PAGE]
+                    part = found[:size]
+                    last = part[-1].id
+                    seen += len(part)
+                    page = [each for each in part if not each.taken]
+                    del found[:size]
                 elif not line.paged or after >= self.until:
                     break
                 elif line.is_busy:
                     await deferLater(self._clock, BUSY_SECONDS)
                     continue
                 else:
-                    page, read = await self._on_disk(line, max(after, line.cursor))
+                    page, read = await self._on_disk(line, max(after, line.cursor), size)
                     if not read:
                         break
                     last = read[-1]
@@ -180,6 +197,33 @@ class QueueIterator:
                 if page:
                     wanted.discard(entry_id)
                     await self._show(page, look)
+
+    async def _run_deferred(
+        self, look: Look, after: int, most: int | None, size: int
+    ) -> tuple[int, IteratorPosition | None]:
+        """Visit the deferred entries; return their number, and where it stopped, None at the end.
+
+        The arguments are those of `run`.
+        """
+        seen = 0
+        while True:
+            entries = self._deferred(after, size)
+            if seen and not entries:
+                return seen, None
+            stop = await self._show(entries, look)
+            if stop is not None:
+                return seen, IteratorPosition(START.level, stop.entry_id - 1)
+            if not entries:
+                return seen, None
+            seen += len(entries)
+            after = entries[-1].id
+            if most is not None and seen >= most:
+                return seen, IteratorPosition(START.level, after)
+
+    def _deferred(self, after: int, count: int) -> list[Entry]:
+        """Return the deferred entries that follow an id, so many at most."""
+        found = (each for each in self._deferral.entries() if after < each.id < self.until)
+        return heapq.nsmallest(count, found, key=attrgetter("id"))
 
     def _in_memory(self, line: EntryList, after: int) -> list[Entry]:
         return [each for each in line.entries() if after < each.id < self.until]

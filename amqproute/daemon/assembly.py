@@ -125,7 +125,7 @@ from amqproute.net.pump import ConnectionResources, EngineProtocol
 from amqproute.net.reactor import IReactor
 from amqproute.plurals import counted
 from amqproute.relay.connect_agent import ConnectAgent
-from amqproute.relay.destination_row import destination_of, peer_row
+from amqproute.relay.destination_row import destination_of, peer_row_of
 from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.relay_context import RelayEnvironment
@@ -670,8 +670,8 @@ class Application:
                 text,
                 self.broker,
                 self.routing.router(),
-                decisions.rows(),
-                [peer_row(each, relay.holds) for each in relay.destinations.values()],
+                decisions.row,
+                partial(peer_row_of, relay.destinations, relay.holds),
             ),
         )
         self.journaling.register(management)

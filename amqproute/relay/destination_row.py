@@ -23,6 +23,14 @@ def row_of(destination: Destination) -> dict[str, object]:
     return destination.snapshot().row()
 
 
+def peer_row_of(
+    destinations: Mapping[str, Destination], holds: RelayHolds, key: str
+) -> dict[str, object] | None:
+    """Return the attributes of the peer with a key; None without a destination for it."""
+    destination = destinations.get(key)
+    return None if destination is None else peer_row(destination, holds)
+
+
 def peer_row(destination: Destination, holds: RelayHolds) -> dict[str, object]:
     """Return the attributes of a peer: those of its destination, waiting messages, and holds."""
     queue = destination.queue

@@ -154,6 +154,13 @@ class RoutingDecisions:
 
     def rows(self) -> list[dict[str, object]]:
         """Return all decisions, for the management node."""
-        return [
-            {"name": key, "type": "decision", **decision} for key, decision in self._kept.items()
-        ]
+        return [_row(key, decision) for key, decision in self._kept.items()]
+
+    def row(self, key: str) -> dict[str, object] | None:
+        """Return the decision about one hop; None if none is kept."""
+        decision = self._kept.get(key)
+        return None if decision is None else _row(key, decision)
+
+
+def _row(key: str, decision: Decision) -> dict[str, object]:
+    return {"name": key, "type": "decision", **decision}

@@ -8,6 +8,9 @@ cause of the wait, and the commands to change that.
 Only requesters with rights on every queue get a definite "not found". Others get the missing right,
 in the same words whether the message is on another's queue or gone: ids are consecutive, so any
 other answer would reveal which messages still wait, and for how long.
+
+`AT_ONCE` queues are looked at in one turn of the reactor, and empty ones are passed over;
+`MOST_ASKED` requests at one time are answered.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from amqproute.entry import Entry
 from amqproute.errors import AmqpError
 from amqproute.plurals import counted
 from amqproute.routing.table import Router
-from amqproute.services.command_schema import FORBIDDEN
+from amqproute.services.command_schema import FORBIDDEN, FULL
 from amqproute.services.management_node import (
     BAD_REQUEST,
     NOT_FOUND,
@@ -39,6 +42,10 @@ __all__ = ["ExplainCommand", "MessageFacts"]
 
 MessageFacts: TypeAlias = dict[str, Any]
 """Attributes of a message and of the cause of its wait, by name; each has its own type."""
+AT_ONCE: Final = 100
+"""Queues whose rights are checked, or that are passed over, in one turn of the reactor."""
+MOST_ASKED: Final = 16
+"""Requests at one time; each may have to read in thousands of queues."""
 LONGEST_ID: Final = 19
 """Digits of the highest id of a message in the store."""
 
@@ -70,19 +77,36 @@ class ExplainCommand(Generic[DestinationOf]):
         self._allows = allows
         self._explain = explain
         self._row = row
+        self._asked = 0
+        self._work = 0
 
     async def why(self, request: ManagementRequest) -> ManagementReply:
         """Carry out WHY."""
+        if self._asked >= MOST_ASKED:
+            words = f"{MOST_ASKED} messages are being looked for: ask again later"
+            return ManagementReply.of(FULL, words)
+        self._asked += 1
+        try:
+            return await self._why(request)
+        finally:
+            self._asked -= 1
+
+    async def _why(self, request: ManagementRequest) -> ManagementReply:
         text = str(request.properties.get("name", ""))
         if not text.isascii() or not text.isdigit() or len(text) > LONGEST_ID:
             words = f"{text[:64]!r} is no id of a message; ids are numbers: LIST-MESSAGES"
             return ManagementReply.of(BAD_REQUEST, words)
         wanted = int(text)
         destinations = [each for _, each in sorted(self._relay.destinations.items())]
-        ways = [each for each in destinations if self._may(request, each.queue.name)]
-        nodes = [
-            queue for name, queue in sorted(self._broker.nodes.items()) if self._may(request, name)
-        ]
+        ways, nodes = [], []
+        for destination in destinations:
+            await self._pause()
+            if self._may(request, destination.queue.name):
+                ways.append(destination)
+        for name, queue in sorted(self._broker.nodes.items()):
+            await self._pause()
+            if self._may(request, name):
+                nodes.append(queue)
         facts = await self._on_the_way(ways, wanted) or await self._here(nodes, wanted)
         if facts is not None:
             return ManagementReply.of(OK, str(facts["description"]), facts)
@@ -98,6 +122,13 @@ class ExplainCommand(Generic[DestinationOf]):
             "the log tells of messages that were given up",
         )
 
+    async def _pause(self) -> None:
+        """Let others go on after `AT_ONCE` queues, of all requests together."""
+        self._work += 1
+        if self._work >= AT_ONCE:
+            self._work = 0
+            await self._broker.context.pause()
+
     def _may(self, request: ManagementRequest, node: str) -> bool:
         return self._allows(request.principal, Verb.MANAGE, node)
 
@@ -105,6 +136,9 @@ class ExplainCommand(Generic[DestinationOf]):
         """Answer for a message that waits for another organization."""
         for destination in ways:
             queue = destination.queue
+            await self._pause()
+            if not queue.depth:
+                continue
             found = [entry for entry in destination.holds() if entry.id == wanted]
             if not found:
                 await queue.walk().find((wanted,), found.extend)
@@ -131,6 +165,9 @@ class ExplainCommand(Generic[DestinationOf]):
     async def _here(self, nodes: list[Queue], wanted: int) -> MessageFacts | None:
         """Answer for a message that waits on a node of this broker."""
         for queue in nodes:
+            await self._pause()
+            if not queue.depth:
+                continue
             found = [entry for entry in queue.held_by_consumers() if entry.id == wanted]
             is_held = bool(found)
             if not found:

@@ -300,7 +300,7 @@ OPERATIONS: Final = {
             answers=attributes_of(
                 "id number, queue text, to text?, cause text, description text, next texts"
             ),
-            refusals=(404,), method="GET", path="messages/{name}/why",
+            refusals=(404, 507), method="GET", path="messages/{name}/why",
         ),
         OperationDeclaration(
             "RELEASE-HOLD", "ends a hold", _R.RELAY_QUEUES, subject="the hold",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from twisted.internet.defer import Deferred
@@ -159,10 +159,18 @@ def explain_address(
     text: str,
     broker: Broker,
     router: Router,
-    decisions: Iterable[Row],
-    peers: Iterable[Row],
+    decision_of: Callable[[str], Row | None],
+    peer_of: Callable[[str], Row | None],
 ) -> ManagementReply:
-    """Say where a message for an address goes."""
+    """Say where a message for an address goes.
+
+    Args:
+        text: the address.
+        broker: the nodes.
+        router: the routes in force.
+        decision_of: returns the last decision about the next hop with a key, if there is one.
+        peer_of: returns the state of the next hop with a key, if it has any.
+    """
     try:
         route = router.route(text)
     except InvalidField as error:
@@ -182,8 +190,7 @@ def explain_address(
         }
         return ManagementReply.of(OK, words, here)
     key = route.key
-    decision = next((dict(row) for row in decisions if row["name"] == key), None)
-    peer = next((dict(row) for row in peers if row["name"] == key), None)
+    decision, peer = decision_of(key), peer_of(key)
     via = "" if route.via is None else f" by the route {route.via}"
     words = f"{text} is relayed to {key}{via}"
     facts: dict[str, object] = {
@@ -191,8 +198,8 @@ def explain_address(
         "way": "relay",
         "hop": key,
         "via": None if route.via is None else str(route.via),
-        "decision": decision,
-        "peer": peer,
+        "decision": None if decision is None else dict(decision),
+        "peer": None if peer is None else dict(peer),
         "description": words,
     }
     return ManagementReply.of(OK, words, facts)

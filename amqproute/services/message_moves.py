@@ -27,7 +27,7 @@ from amqproute.address import host_of
 from amqproute.broker.binding import leaving
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
-from amqproute.broker.queue_iterator import START, IteratorPosition
+from amqproute.broker.queue_iterator import START, IteratorPosition, page_of
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded, StoreError
 from amqproute.filters.selector import Selector, compile_selector
@@ -194,7 +194,9 @@ class _Job:
         """Move or copy; process at most ``most`` messages."""
         after: IteratorPosition | None = None
         try:
-            after = await self.source.walk().run(self._page, self._place, most)
+            words = 0 if self._selector is None else self._selector.words
+            walk = self.source.walk()
+            after = await walk.run(self._page, self._place, most, page_of(words))
         except _Enough:
             self.source.dispatch()
         except StoreError as error:

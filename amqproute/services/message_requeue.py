@@ -42,7 +42,7 @@ from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.queue import Queue
-from amqproute.broker.queue_iterator import START, IteratorPosition
+from amqproute.broker.queue_iterator import START, IteratorPosition, page_of
 from amqproute.entry import Entry
 from amqproute.errors import (
     AmqpError,
@@ -227,7 +227,8 @@ class RequeueCommand:
             if selection.ids:
                 await walk.find(selection.ids, page)
             else:
-                after = await walk.run(page, place, MOST_SEEN)
+                words = 0 if selection.selector is None else selection.selector.words
+                after = await walk.run(page, place, MOST_SEEN, page_of(words))
         except _LimitReached:
             missing.clear()  # those not processed yet are not known to be missing
             queue.dispatch()

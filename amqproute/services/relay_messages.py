@@ -26,12 +26,12 @@ RELEASE-HOLD        ends the hold with the id ``name``
 The body selects the messages: ``ids``, ``to`` (a domain or the key of a relay queue), ``where`` (a
 selector), which all have to match; or ``all``, true, alone. ``dry-run`` only counts.
 
-One request does not handle a million messages: it processes `MOST_SEEN` of them, one page in each
-reactor turn and one commit for each page, and answers ``messages`` and ``bytes`` so far, up to
-`SAMPLES` of them as ``samples``, and a ``cursor``, with which a further request continues; it is
-empty at the end. Messages in flight stay. On a full disk, messages without a report or dead letter
-are removed at once; ``waiting`` are those that need room for one. ``missing`` are ``ids`` that were
-not found, and ``held`` counts messages that are held and stay so.
+One request does not handle a million messages: it processes `MOST_SEEN` of them, over all queues,
+one page in each reactor turn and one commit for each page, and answers ``messages`` and ``bytes``
+so far, up to `SAMPLES` of them as ``samples``, and a ``cursor``, with which a further request
+continues; it is empty at the end. Messages in flight stay. On a full disk, messages without a
+report or dead letter are removed at once; ``waiting`` are those that need room for one. ``missing``
+are ``ids`` that were not found, and ``held`` counts messages that are held and stay so.
 
 LIST-MESSAGES answers at most ``count`` rows, queue by queue: what is in flight, what is deferred,
 and what waits in the order of service. With a selector it may answer fewer, since one request looks
@@ -46,6 +46,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, Generic
 
 from twisted.internet.defer import Deferred
@@ -60,7 +61,7 @@ from amqproute.broker.commit_batch import Batch
 from amqproute.broker.commit_retry import all_of, retry_settle
 from amqproute.broker.message_selection import EVERYTHING, NOTHING, MessageSelection, Picks
 from amqproute.broker.queue import Queue
-from amqproute.broker.queue_iterator import START, IteratorPosition, StopBefore
+from amqproute.broker.queue_iterator import START, IteratorPosition, StopBefore, page_of
 from amqproute.entry import Entry
 from amqproute.errors import (
     AmqpError,
@@ -106,6 +107,10 @@ MOST_SEEN: Final = 20_000
 SAMPLES: Final = 5
 MOST_LISTED: Final = 500
 """Rows of a list, and about the messages that are looked at for it."""
+LISTED_AT_ONCE: Final = 50
+"""Messages that are shown in one turn of the reactor; a row of each is made."""
+QUEUES_AT_ONCE: Final = 200
+"""Relay queues whose selection or rights are found out in one turn."""
 IN_FLIGHT: Final = IteratorPosition(START.level + 1, 0)
 """Where the list of a queue begins, with the messages that consumers hold."""
 MOST_WAITING: Final = 2000
@@ -306,25 +311,30 @@ class RelayMessages(Generic[DestinationOf]):
         except InvalidField as error:
             raise _Refused(BAD_REQUEST, error.description) from None
 
-    def _scope(self, request: ManagementRequest) -> _Scope:
+    async def _scope(self, request: ManagementRequest) -> _Scope:
         """Return the scope of a request.
 
         Raises:
             _Refused: the request has no selection, or the rights are missing.
         """
         aim = self._aim(request)
-        found = self._meant(aim)
-        for queue, _, _ in found:
+        found = await self._meant(aim)
+        for number, (queue, _, _) in enumerate(found, 1):
             self._require(request, queue.name)
+            if number % QUEUES_AT_ONCE == 0:
+                await self._broker.context.pause()
         if aim.to and not found:
             raise _Refused(NOT_FOUND, f"nothing waits for {aim.to!r}: there is no relay queue")
         return _Scope(aim, found, request.body.get("dry-run") is True)
 
-    def _meant(self, aim: MessageSelection) -> list[tuple[Queue, Picks, RelayDestination]]:
+    async def _meant(self, aim: MessageSelection) -> list[tuple[Queue, Picks, RelayDestination]]:
         """Return the selected relay queues, and those with selected messages."""
         found: list[tuple[Queue, Picks, RelayDestination]] = []
-        for key, destination in sorted(self._relay.destinations.items()):
-            picks = aim.of(key, destination.hop.domain, self._way)
+        way = cache(self._way)  # a look at all routes, for each queue
+        for number, (key, destination) in enumerate(sorted(self._relay.destinations.items()), 1):
+            if number % QUEUES_AT_ONCE == 0:
+                await self._broker.context.pause()
+            picks = aim.of(key, destination.hop.domain, way)
             if picks is not NOTHING:
                 found.append((destination.queue, picks, destination))
         return found
@@ -353,9 +363,12 @@ class RelayMessages(Generic[DestinationOf]):
         """Apply an action to the selected messages, page by page; return the cursor."""
         name, place = _read_cursor(request, START)
         seen = 0
+        size = page_of(scope.aim.words)
         for queue, picks, destination in scope.queues:
-            if name and queue.name != name:
+            if queue.name < name:
                 continue  # done by an earlier request
+            if name and queue.name != name:
+                place = START
             name = ""
             if seen >= MOST_SEEN:
                 return json.dumps([queue.name, *place])
@@ -375,7 +388,7 @@ class RelayMessages(Generic[DestinationOf]):
             if scope.aim.ids:
                 await queue.walk().find(scope.aim.ids, look)
             else:
-                after = await queue.walk().run(look, place, MOST_SEEN - seen)
+                after = await queue.walk().run(look, place, MOST_SEEN - seen, size)
                 if after is not None:
                     return json.dumps([queue.name, *after])
             place = START
@@ -383,7 +396,7 @@ class RelayMessages(Generic[DestinationOf]):
 
     async def _each(self, request: ManagementRequest, act: Act) -> ManagementReply:
         """Apply an action to all selected messages, or only count them."""
-        scope = self._scope(request)
+        scope = await self._scope(request)
         count = _Count()
         missing = set(scope.aim.ids)
 
@@ -602,7 +615,7 @@ class RelayMessages(Generic[DestinationOf]):
             picks = aim.of("", "", str)
             scope = _Scope(aim, [(queue, picks, destination)], True)
         else:
-            scope = self._scope(request)
+            scope = await self._scope(request)
         bodies = ShownBodies()
 
         def shown(queue: Queue, destination: RelayDestination | None, entry: Entry) -> MessageFacts:
@@ -632,18 +645,24 @@ class RelayMessages(Generic[DestinationOf]):
             place: where it begins there.
         """
         seen = 0
+        size = min(LISTED_AT_ONCE, page_of(scope.aim.words))
         for queue, picks, destination in scope.queues:
-            if name and queue.name != name:
+            if queue.name < name:
                 continue  # done by an earlier request
+            if name and queue.name != name:
+                place = IN_FLIGHT
             name = ""
             if seen >= MOST_LISTED or listing.is_full:
                 return json.dumps([queue.name, *place])
             if place.level >= IN_FLIGHT.level:
                 held = [each for each in queue.held_by_consumers() if each.id > place.after]
-                held = sorted(filter(picks, held), key=lambda each: each.id)
-                stop = listing.take(queue, destination, held, "in-flight")
-                if stop is not None:
-                    return json.dumps([queue.name, IN_FLIGHT.level, stop.entry_id - 1])
+                held.sort(key=lambda each: each.id)
+                for start in range(0, len(held), size):
+                    part = filter(picks, held[start : start + size])
+                    stop = listing.take(queue, destination, part, "in-flight")
+                    if stop is not None:
+                        return json.dumps([queue.name, IN_FLIGHT.level, stop.entry_id - 1])
+                    await self._broker.context.pause()
                 place = START
             found: list[Entry] = []
 
@@ -665,7 +684,7 @@ class RelayMessages(Generic[DestinationOf]):
                 stop = listing.take(queue, destination, filter(picks, found))
                 after = None if stop is None else IteratorPosition(START.level, stop.entry_id - 1)
             else:
-                after = await queue.walk().run(look, place, MOST_LISTED - seen)
+                after = await queue.walk().run(look, place, MOST_LISTED - seen, size)
             if after is not None:
                 return json.dumps([queue.name, *after])
             place = IN_FLIGHT
@@ -757,7 +776,7 @@ class RelayMessages(Generic[DestinationOf]):
             aim=str(aim),
             reason=made.reason,
         )
-        queues = [queue.name for queue, _, _ in self._meant(aim)]
+        queues = [queue.name for queue, _, _ in await self._meant(aim)]
         facts = {"missing": missing, "in-flight": in_flight, "queues": queues}
         return ManagementReply.of(OK, f"hold {made.id}", {**made.row(), **facts})
 
@@ -765,7 +784,7 @@ class RelayMessages(Generic[DestinationOf]):
         """Return the ids that wait or are in flight, and the latter alone."""
         ids: set[int] = set()
         in_flight: list[int] = []
-        for queue, picks, destination in self._meant(aim) if aim.ids else ():
+        for queue, picks, destination in await self._meant(aim) if aim.ids else ():
             found: list[Entry] = []
             await queue.walk().find(aim.ids, found.extend)
             ids.update([entry.id for entry in found if picks(entry)])

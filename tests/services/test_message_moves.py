@@ -5,8 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+
 from amqproute.broker.node_options import Duplicates, QueueOptions
+from amqproute.broker.queue_iterator import page_of
 from amqproute.entry import Entry
+from amqproute.filters.selector import Selector, compile_selector
 from amqproute.message import Message
 from amqproute.services import message_moves
 from amqproute.wire.amqp10 import codec, sections, spec
@@ -68,6 +73,40 @@ class MovingCase(InventoryCase):
         queue.release(taker.entries)
         self.run_to_the_end()
         return found
+
+
+class LongTests(MovingCase):
+    """Requests that look at much."""
+
+    def test_long_selector(self) -> None:
+        """The longest selector is asked about few messages in a turn."""
+        self.put("dead", *range(1200))
+        where = " OR ".join(f"n = {number}" for number in range(1000, 1250))
+        tests = 0
+        matches = Selector.matches
+
+        def counting(selector: Selector, message: Message) -> bool:
+            nonlocal tests
+            tests += 1
+            return matches(selector, message)
+
+        self.patch(Selector, "matches", counting)
+        most = page_of(compile_selector(where).words)
+        self.assertLess(most, 10)
+        pages: list[int] = []
+
+        def pause() -> Deferred[None]:
+            nonlocal tests
+            pages.append(tests)
+            tests = 0
+            return deferLater(self.clock, 0)
+
+        self.patch(self.broker.nodes["dead"], "_pause", pause)
+        for operation in ("MOVE", "COPY"):
+            pages.clear()
+            _, said = self.ask(operation, "dead", target="jobs", filter=where, **{"dry-run": True})
+            self.assertEqual((said["messages"], sum(pages)), (200, 1200))
+            self.assertEqual(max(pages), most)
 
 
 class RequestTests(MovingCase):

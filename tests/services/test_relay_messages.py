@@ -3,22 +3,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
 from amqproute.broker.publish_gate import STORE
+from amqproute.broker.queue import Queue
+from amqproute.broker.queue_iterator import page_of
 from amqproute.errors import StoreUnavailable
+from amqproute.filters.selector import Selector, compile_selector
 from amqproute.message import Message
 from amqproute.relay.diagnosis import why
 from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES, RelayHold
 from amqproute.routing.table import Router
 from amqproute.services import relay_messages
+from amqproute.services.explain import AT_ONCE, MOST_ASKED, ExplainCommand
 from amqproute.services.management_node import ManagementReply, ManagementRequest
-from amqproute.services.relay_messages import MOST_SEEN, RelayMessages
+from amqproute.services.relay_messages import (
+    LISTED_AT_ONCE,
+    MOST_LISTED,
+    MOST_SEEN,
+    QUEUES_AT_ONCE,
+    RelayMessages,
+)
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, RouteRule
 from amqproute.wire.amqp10 import codec, sections, spec
 from tests.services.test_relay_commands import MESSAGE
 from tests.services.test_relay_commands import RelayOperationTests as _House
 from tests.support.fakes import Taker, message, node
+from tests.support.turn_clock import TurnClock
 
 
 class RelayMessagesTests(_House):
@@ -545,6 +559,133 @@ class RelayMessagesTests(_House):
             ["alpha.example"], [RouteRule("beta.example", "amqps://gate.example:5671")]
         )
         self.assertIn(command, self.part("WHY", str(row["id"])).body["next"])
+
+    # -- how much there is in one turn -----------------------------------------------------------
+
+    def turns_of(self, name: str, count: Callable[[], int], *asked: Any) -> tuple[Any, list[int]]:
+        """Ask, and let turns pass; return the answer, and what was counted in each turn."""
+        operation, subject, body = asked
+        request = ManagementRequest(operation, {"name": subject}, body, ANONYMOUS_PRINCIPAL)
+        before, counts = count(), []
+        answer = self.service.answer(request)
+        assert isinstance(answer, Deferred), name
+        while True:
+            counts.append(count() - before)
+            before += counts[-1]
+            if answer.called:
+                return self.successResultOf(answer), counts
+            self.assertGreater(TurnClock.turn(self.clock), 0, name)  # type: ignore[arg-type]
+
+    def counted(self, of: Any, name: str) -> Callable[[], int]:
+        """Count the calls of a method; return what gives their number."""
+        calls = [0]
+        method = getattr(of, name)
+
+        def counting(*args: Any, **more: Any) -> Any:
+            calls[0] += 1
+            return method(*args, **more)
+
+        self.patch(of, name, counting)
+        return lambda: calls[0]
+
+    def test_list_over_many_queues(self) -> None:
+        """An answer has a bounded number of messages, over however many queues they are."""
+        for number in range(30):
+            self.fill(100, f"d{number}.example")
+        ids: list[int] = []
+        cursor, parts = "", 0
+        while parts == 0 or cursor:
+            reply = self.part("LIST-MESSAGES", all=True, **({"cursor": cursor} if cursor else {}))
+            found = reply.body["messages"]
+            self.assertLessEqual(len(found), MOST_LISTED)
+            ids += [each["id"] for each in found]
+            cursor, parts = reply.body["cursor"], parts + 1
+        self.assertEqual((len(ids), len(set(ids))), (3000, 3000))
+        self.assertGreaterEqual(parts, 6)
+        total, parts = self.all_of("DELETE-MESSAGES", all=True, **{"dry-run": True})
+        self.assertEqual((total, parts), (3000, 1))
+
+    def test_cursor_of_a_queue_that_is_gone(self) -> None:
+        """The next request goes on with the queue behind it."""
+        self.fill(3, "c.example")
+        cursor = '["amqp$out/b.example", 4, 77]'
+        reply = self.part("LIST-MESSAGES", all=True, cursor=cursor)
+        self.assertEqual(len(reply.body["messages"]), 3)
+
+    def test_list_in_turns(self) -> None:
+        """So many rows are made in a turn and no more, of messages that wait or are held."""
+        self.broker.declare([node("work")], {})
+        queue = self.broker.nodes["work"]
+        batch = self.broker.begin()
+        for _ in range(1200):
+            queue.put(Message(MESSAGE), batch, Origin(ANONYMOUS_PRINCIPAL))
+        self.result_of(batch.commit())
+        rows = self.counted(self.broker.nodes["work"].__class__, "wait_of")
+        reply, counts = self.turns_of("wait", rows, "LIST-MESSAGES", "work", {})
+        self.assertEqual((len(reply.body["messages"]), max(counts)), (MOST_LISTED, LISTED_AT_ONCE))
+        taker = Taker(queue)
+        taker.take(1200)
+        reply, counts = self.turns_of("held", rows, "LIST-MESSAGES", "work", {})
+        found = reply.body["messages"]
+        self.assertEqual([len(found), {each["state"] for each in found}], [500, {"in-flight"}])
+        self.assertLessEqual(max(counts), LISTED_AT_ONCE)
+
+    def test_long_selector(self) -> None:
+        """The longest selector is asked about few messages in a turn, of one that only counts."""
+        self.fill(700)
+        where = " OR ".join(f"subject = 'x{number}'" for number in range(200))
+        tests = self.counted(Selector, "matches")
+        body = {"all": True, "where": where, "dry-run": True}
+        reply, counts = self.turns_of("where", tests, "DELETE-MESSAGES", "", body)
+        self.assertEqual((reply.body["messages"], sum(counts)), (0, 700))
+        self.assertLessEqual(max(counts), page_of(compile_selector(where).words))
+
+    def test_way_is_looked_up_once(self) -> None:
+        """A domain costs one look at all routes, and not one for each relay queue."""
+        for number in range(20):
+            self.fill(1, f"d{number}.example")
+        looks = self.counted(Router, "hop")
+        reply = self.part("DELETE-MESSAGES", to="d7.example", **{"dry-run": True})
+        self.assertEqual((reply.body["messages"], looks()), (1, 1))
+
+    def test_rights_in_turns(self) -> None:
+        """The rights on very many relay queues are found out in slices, before anything is done."""
+        for number in range(3 * QUEUES_AT_ONCE):
+            self.relay.take_on_trust(NextHop(f"d{number}.example", f"d{number}.example"))
+        self.hidden = {"amqp$out/d99.example"}
+        asked = self.counted(RelayMessages, "_require")
+        reply, counts = self.turns_of("all", asked, "DELETE-MESSAGES", "", {"all": True})
+        self.assertEqual(reply.status, 403)
+        self.assertEqual(max(counts), QUEUES_AT_ONCE)
+        self.assertGreater(len(counts), 5)
+
+    def test_why_in_turns(self) -> None:
+        """WHY checks rights of so many queues in a turn, and reads in none that is empty."""
+        self.broker.declare([node(f"n{number}") for number in range(1000)], {})
+        self.fill(1)
+        asked = self.counted(ExplainCommand, "_may")
+        walks = self.counted(Queue, "walk")
+        reply, counts = self.turns_of("why", asked, "WHY", "99999", {})
+        self.assertEqual((reply.status, walks()), (404, 1))
+        self.assertEqual((max(counts) <= AT_ONCE, sum(counts)), (True, 1001))
+        self.assertGreater(len(counts), 2 * 1000 // AT_ONCE)
+
+    def test_many_whys(self) -> None:
+        """Only so many are answered at one time, and their sum has the share of one."""
+        self.broker.declare([node(f"n{number}") for number in range(300)], {})
+        asked = self.counted(ExplainCommand, "_may")
+        request = ManagementRequest("WHY", {"name": "99999"}, {}, ANONYMOUS_PRINCIPAL)
+        answers = [self.service.answer(request) for _ in range(MOST_ASKED + 2)]
+        refused = [self.successResultOf(each).status for each in answers[MOST_ASKED:]]
+        self.assertEqual(refused, [507, 507])
+        before = asked()
+        while not answers[0].called:
+            TurnClock.turn(self.clock)  # type: ignore[arg-type]
+            self.assertLessEqual(asked() - before, MOST_ASKED * AT_ONCE)
+            before = asked()
+        self.part("WHY", "99999")
+        self.assertEqual([self.successResultOf(each).status for each in answers[:3]], [404] * 3)
+        self.assertEqual(self.part("WHY", "99999").status, 404)
 
 
 del _House
