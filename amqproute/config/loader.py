@@ -59,6 +59,15 @@ DEFAULT_PATH: Final = Path("/etc/amqproute/amqproute.yaml")
 
 ENVIRONMENT_VARIABLE: Final = "AMQPROUTE_CONFIG"
 
+MOST_OPTIONS: Final = 200
+"""Options of an entity that is made or changed at runtime."""
+MOST_SHOWN: Final = 10
+"""Problems of such options that are put into words: a guess at a name takes half a millisecond."""
+LONGEST_GUESSED: Final = 64
+"""Characters of a word for which one like it is looked for."""
+LONGEST_SHOWN: Final = 200
+"""Characters that are shown of a wrong value."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
@@ -246,6 +255,25 @@ def _places_in(config: Config, merged: MergedDocument) -> dict[Location, ConfigP
     return places
 
 
+def _given(options: Mapping[str, object]) -> dict[str, object]:
+    """Return the options that have values.
+
+    Raises:
+        ConfigError: there are more than `MOST_OPTIONS`.
+    """
+    if len(options) > MOST_OPTIONS:
+        raise ConfigError([f"{len(options)} options are given; at most {MOST_OPTIONS} are taken"])
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _first_words(error: ValidationError) -> list[str]:
+    """Return the words for the first problems of an entity: a guess at a name takes long."""
+    found = [(_place_of(detail), detail) for detail in error.errors()[:MOST_SHOWN]]
+    words = [f"{dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
+    more = error.error_count() - len(words)
+    return [*words, f"and {more} more"] if more > 0 else words
+
+
 def read_node(options: Mapping[str, object]) -> NodeSettings:
     """Return the settings of a node created at runtime, as if it were under `nodes`.
 
@@ -253,16 +281,13 @@ def read_node(options: Mapping[str, object]) -> NodeSettings:
         options: its keys and values; `dead-letter` is not resolved.
 
     Raises:
-        ConfigError: with all problems found, each beginning with its key.
+        ConfigError: with the first problems found, each beginning with its key.
     """
-    data = {key: value for key, value in options.items() if value is not None}
+    data = _given(options)
     try:
         config = Config.model_validate({"nodes": [data]}, by_alias=True, by_name=False)
     except ValidationError as error:
-        found = [(_place_of(detail), detail) for detail in error.errors()]
-        raise ConfigError(
-            [f"{dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
-        ) from None
+        raise ConfigError(_first_words(error)) from None
     here = ConfigPlace(Path(), 1)
     places: dict[Location, ConfigPlace] = {("nodes", 0, key): here for key in data}
     place = _Place(config.with_source(ConfigSource(places=places)))
@@ -279,16 +304,13 @@ def read_route(options: Mapping[str, object]) -> RouteSettings:
     """Return the settings of a route created at runtime, as if it were under `routes`.
 
     Raises:
-        ConfigError: with all problems found, each beginning with its key.
+        ConfigError: with the first problems found, each beginning with its key.
     """
-    data = {key: value for key, value in options.items() if value is not None}
+    data = _given(options)
     try:
         config = Config.model_validate({"routes": [data]}, by_alias=True, by_name=False)
     except ValidationError as error:
-        found = [(_place_of(detail), detail) for detail in error.errors()]
-        raise ConfigError(
-            [f"{dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
-        ) from None
+        raise ConfigError(_first_words(error)) from None
     return config.routes[0]
 
 
@@ -377,9 +399,19 @@ def _bound(value: object, context: Mapping[str, object]) -> str:
 
 def _not_one_of(value: object, words: list[str]) -> str:
     lowered = {word.lower(): word for word in words}
-    guess = difflib.get_close_matches(str(value).lower(), lowered, 1)
+    guess = _close_to(str(value).lower(), lowered)
     hint = f"; did you mean {lowered[guess[0]]}?" if guess else ""
-    return f"{value!r} is not one of {', '.join(words)}{hint}"
+    shown = repr(value)
+    if len(shown) > LONGEST_SHOWN:
+        shown = f"{shown[:LONGEST_SHOWN]}..."
+    return f"{shown} is not one of {', '.join(words)}{hint}"
+
+
+def _close_to(word: str, words: Iterable[str], likeness: float = 0.6) -> list[str]:
+    """Return the one of these words that was probably meant, if any; a long word has none."""
+    if len(word) > LONGEST_GUESSED:
+        return []
+    return difflib.get_close_matches(word, list(words), 1, likeness)
 
 
 def _lower(text: str) -> str:
@@ -404,12 +436,12 @@ def _unknown_key(at: Location) -> str:
     elsewhere = [path for path in yaml_document.all_keys() if path[-1] == key and len(path) > 1]
     # A key that exists elsewhere is more likely misplaced than misspelled.
     likeness = 0.8 if elsewhere else 0.6
-    guess = difflib.get_close_matches(key.replace("_", "-").lower(), siblings, 1, likeness)
+    guess = _close_to(key.replace("_", "-").lower(), siblings, likeness)
     if guess:
         return f"unknown key; did you mean {guess[0]}?"
     if elsewhere:
         return f"unknown key here; it belongs under {' or '.join(p[0] for p in elsewhere)}"
-    guess = difflib.get_close_matches(key, {path[-1] for path in yaml_document.all_keys()}, 1, 0.8)
+    guess = _close_to(key, {path[-1] for path in yaml_document.all_keys()}, 0.8)
     if guess:
         owner = next(path for path in yaml_document.all_keys() if path[-1] == guess[0])
         return f"unknown key; did you mean {'.'.join(owner)}?"
@@ -786,7 +818,7 @@ def _check_relay_dead_letter(config: Config, place: _Place) -> Iterator[ConfigPr
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
-    guess = difflib.get_close_matches(name, list(names), 1)
+    guess = _close_to(name, names)
     return f"; did you mean {guess[0]}?" if guess else "; add it under nodes"
 
 

@@ -175,6 +175,8 @@ MOST_LISTS_OF_ONE: Final = 32
 """The same of one principal."""
 MOST_REFUSED: Final = 5
 """Records of the journal about a principal who may not manage, every `EVERY_SECONDS`."""
+MOST_PARAMETERS: Final = 200
+"""Parameters, or options, of one request."""
 MAX_ROWS: Final = 1000
 """Rows of one reply, whatever ``count`` asks for."""
 ROWS_IN_INDEX: Final = 30
@@ -638,6 +640,9 @@ class ManagementService:
 
         Options of entities are checked by the functions that know them.
         """
+        if len(request.body) > MOST_PARAMETERS:
+            words = f"{len(request.body)} parameters are given; there are at most {MOST_PARAMETERS}"
+            return ManagementReply.of(BAD_REQUEST, words)
         declared = OPERATIONS.get(request.operation)
         if declared is None or declared.parameters is None:
             return None

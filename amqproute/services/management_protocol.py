@@ -44,6 +44,9 @@ __all__ = [
 SERVICE_TYPE: Final = "org.amqp.management"
 """The ``type`` of the management node itself, which a QUERY carries in the working draft."""
 
+MOST_VALUES: Final = 16_384
+"""Values in the body of a request; each takes some microseconds to decode."""
+
 Allows = Callable[[Principal, Verb, str], bool]
 Commands = Sequence[tuple[int, ManagementCommand | CommandRefused]]
 
@@ -233,7 +236,8 @@ def _read_body(message: Message) -> Any:
     """Decode the body: its value, or the text that its data are (G-18)."""
     offsets = message.offsets
     if offsets.body_code == spec.SECTION_AMQP_VALUE:
-        return sections.decode_section(message.encoded, offsets.body_start, offsets.body_end)
+        start, end = offsets.body_start, offsets.body_end
+        return sections.decode_section(message.encoded, start, end, MOST_VALUES)
     content_type = str(message.properties.content_type or "")
     if offsets.body_code != spec.SECTION_DATA or not content_type.startswith("text/plain"):
         return None

@@ -399,8 +399,16 @@ def _find(encoded: bytes, offsets: SectionOffsets, index: int) -> int:
     return 0 if encoded[pos] == 0x40 else pos
 
 
-def decode_section(encoded: bytes, start: int, end: int) -> Any:  # Any: see Returns
+def decode_section(
+    encoded: bytes, start: int, end: int, most_values: int | None = None
+) -> Any:  # Any: see Returns
     """Decode the one section between ``start`` and ``end``.
+
+    Args:
+        encoded: the octets.
+        start: the first one of the section.
+        end: the one behind it.
+        most_values: largest number of values within it; see `codec.decode`. None: no bound.
 
     Returns:
         None when start and end are equal; `Header` or `Properties`; a dict for annotations,
@@ -416,7 +424,7 @@ def decode_section(encoded: bytes, start: int, end: int) -> Any:  # Any: see Ret
         header = read_header(encoded, start, end)
         if header is not None and header[1] == end:
             return header[0]
-    value, after = codec.decode(encoded, start, end)
+    value, after = codec.decode(encoded, start, end, most_values)
     if after != end or type(value) is not types.Described:
         raise DecodeError("not one message section")
     descriptor = value.descriptor
