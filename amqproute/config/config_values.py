@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Final
 
 from amqproute.config.config_source import Location, dotted
@@ -69,11 +69,20 @@ class SettingValue:
         }
 
 
-def shown_settings(config: Config) -> dict[str, object]:
-    """Return all settings as plain data, without values out of the environment."""
-    settings: dict[str, object] = config.model_dump(mode="json", by_alias=True)
+def shown_settings(config: Config, left_out: Set[str] = frozenset()) -> dict[str, object]:
+    """Return all settings as plain data, without values out of the environment.
+
+    Args:
+        config: the configuration.
+        left_out: settings of the first level, by their names in files, to leave out.
+    """
+    settings: dict[str, object] = config.model_dump(
+        mode="json",
+        by_alias=True,
+        exclude={name for name, info in Config.model_fields.items() if info.alias in left_out},
+    )
     for at, place in config.source.places.items():
-        if place.reference:
+        if place.reference and at[0] not in left_out:
             _put(settings, at, place.reference)
     return settings
 
@@ -96,15 +105,33 @@ def version_of(key: bytes, *configs: Config) -> str:
     return hmac.new(key, json.dumps(settings).encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def setting_values(config: Config) -> Iterator[SettingValue]:
+def setting_values(config: Config, most_entries: int | None = None) -> Iterator[SettingValue]:
     """Iterate over the values in the order of the settings.
 
     Entries of lists are values as a whole, those of maps setting by setting, as far as they are
     given. A list of plain values is one value, unless it comes from several files.
+
+    Args:
+        config: the configuration.
+        most_entries: a list of the first level with more entries is one value, which says how many
+            there are; None to have them all.
     """
-    shown = shown_settings(config)
+    shown = shown_settings(config, _long_lists(config, most_entries))
     defaults = Config().model_dump(mode="json", by_alias=True)
     yield from _Walk(config).group(config, shown, defaults, ())
+
+
+def _long_lists(config: Config, most_entries: int | None) -> Set[str]:
+    if most_entries is None:
+        return frozenset()
+    values = [
+        (info.alias or name, getattr(config, name)) for name, info in Config.model_fields.items()
+    ]
+    return {
+        key
+        for key, value in values
+        if isinstance(value, tuple) and len(value) > most_entries and isinstance(value[0], Settings)
+    }
 
 
 class _Walk:
@@ -129,6 +156,10 @@ class _Walk:
         for name, info in type(settings).model_fields.items():
             key = info.alias or name
             value = getattr(settings, name)
+            if key not in shown:
+                first = self._value((*at, key, 0), f"{len(value)} items", None)
+                yield replace(first, key=dotted((*at, key)))
+                continue
             yield from self._setting(value, shown[key], defaults[key], (*at, key))
 
     def _setting(

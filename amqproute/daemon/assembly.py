@@ -594,7 +594,7 @@ class Application:
             links=self.links.link_index,
             close_link=self.links.close_link,
         )
-        management.turns = self.web.slices
+        management.turns = self._turns
         links = self.links
         management.show("connection", links.connection_rows, links.connection_index)
         management.narrow("connection", links.connections_with)

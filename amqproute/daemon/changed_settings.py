@@ -32,7 +32,7 @@ def changed_settings(config: Config) -> list[dict[str, object]]:
         config: the configuration. Files that it names, those of secrets among them, are not read,
             and values out of the environment are not shown.
     """
-    changed = [each for each in setting_values(config) if each.is_changed]
+    changed = [each for each in setting_values(config, MOST_ITEMS) if each.is_changed]
     items = Counter(_list_of(each.key) for each in changed)
     rows: list[dict[str, object]] = []
     listed: set[str] = set()

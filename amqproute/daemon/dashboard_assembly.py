@@ -109,7 +109,7 @@ class BrokerDashboard:
             self,
             self._source_of,
             BrowserLogIns(web.login),
-            web.slices,
+            web.turns,
         )
         site.mount(web.site)
         globalLogPublisher.addObserver(self.log)

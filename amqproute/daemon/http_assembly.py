@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from ipaddress import ip_network
 from itertools import chain
@@ -56,7 +55,7 @@ class HttpService:
         site: where components add what they serve, before and after the endpoint is open.
         listener: the endpoint; None without one.
         bounds: on its connections.
-        slices: where slices of lists and pages wait, which operators ask for.
+        turns: as given.
     """
 
     def __init__(
@@ -67,8 +66,7 @@ class HttpService:
         now: Callable[[], float],
         turns: TurnScheduler,
     ) -> None:
-        self._turns = turns
-        self.slices = TurnScheduler(reactor, time.thread_time)
+        self.turns = turns
         self.tokens = AccessTokens(
             config.state_directory,
             lambda: int(now() * 1000),
@@ -95,7 +93,7 @@ class HttpService:
         tls = None
         if settings.tls != "none":
             assert contexts is not None  # checked with the configuration
-            tls = HttpTls(contexts, settings.client_certificate, self._turns)
+            tls = HttpTls(contexts, settings.client_certificate, self.turns)
         self.listener = HttpListener(
             self._reactor,
             settings.http,
@@ -103,6 +101,7 @@ class HttpService:
             tls=tls,
             terms=self.bounds[0],
             limits=self.bounds[1],
+            turns=self.turns,
         )
         gate.open(self.listener, has_tls=tls is not None)
 

@@ -28,7 +28,7 @@ from amqproute.turn_scheduler import Pause
 
 __all__ = ["QUEUES_IN_TURN", "TOTALS_SECONDS", "RabbitmqFacts", "TotalsTaker"]
 
-QUEUES_IN_TURN: Final = 1000
+QUEUES_IN_TURN: Final = 100
 TOTALS_SECONDS: Final = 5.0
 
 

@@ -24,7 +24,7 @@ __all__ = ["QUEUES_IN_TURN", "TrafficSampler"]
 
 log = Logger()
 
-QUEUES_IN_TURN: Final = 1000
+QUEUES_IN_TURN: Final = 100
 
 
 class TrafficSampler:

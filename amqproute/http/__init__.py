@@ -56,8 +56,9 @@ parts of a path            64          400
 chunks of a body           1,000       400 if they have fewer than 64 octets on average
 requests of a connection   1           in a turn of the reactor; the next one waits for the
                                        answer to be read, and for a second after a 429
-unread, in all             128 MiB     bodies and answers: the address with the most loses its
-                                       oldest connection
+unread, in all             128 MiB     bodies, reads that wait, answers: the address with the
+                                       most loses its oldest connection
+processor                  half        of the time while messages pass: steps of a millisecond
 idle connection            60 s        closed
 requests of an address     100 /s      429, with Retry-After
 requests of a user         100 /s      429, with Retry-After

@@ -9,6 +9,9 @@ client would not see the answer.
 A large answer goes to the transport `OCTETS_IN_TURN` at a time, as fast as its client reads: to
 copy and encrypt dozens of megabytes at once would stop the reactor.
 
+A read waits for its turn, as steps of requests do (`amqproute.turn_scheduler`), and the connection
+is not read meanwhile: neither floods nor what is thrown away keep other work waiting.
+
 Requests that come together are answered one after the other: one in a turn of the reactor, not
 before the client has read the answer before, and after a 429 not for `REST_SECONDS`. So neither the
 processor nor the memory that a connection takes grows with what its client sends at once. Unread
@@ -41,6 +44,7 @@ from amqproute.http.http_messages import (
     HttpResponse,
     title_of,
 )
+from amqproute.turn_scheduler import TurnScheduler
 
 __all__ = ["OCTETS_IN_TURN", "HttpChannel", "HttpLimits", "WebSite"]
 
@@ -114,6 +118,7 @@ class HttpChannel(http.HTTPChannel):
         facts_of: returns what a transport shows of its client.
         source: what counts as one client, for shares of memory.
         held: the octets that all connections hold; None for a bound of its own.
+        turns: where reads wait; None to take each at once.
 
     Attributes:
         is_refused: whether further input is discarded.
@@ -131,6 +136,7 @@ class HttpChannel(http.HTTPChannel):
         facts_of: Callable[[object], ClientFacts],
         source: str = "",
         held: ClientMemory | None = None,
+        turns: TurnScheduler | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Twisted's
         self.web_site = site
@@ -147,6 +153,11 @@ class HttpChannel(http.HTTPChannel):
         self._thrown_away = 0
         self._source = source
         self._held = ClientMemory() if held is None else held
+        self._turns = turns
+        self._unread: list[bytes] = []  # reads that wait for their turn
+        self._awaits_turn = False
+        self._is_over = False
+        self._request_octets = 0  # that the request or its answer holds
         self._is_first = False  # the next request is the first of a read
         self._is_replaying = False
         self._next: Callable[[], None] | None = None  # serves the request that waits
@@ -161,7 +172,33 @@ class HttpChannel(http.HTTPChannel):
         self._begin()
 
     def dataReceived(self, data: bytes) -> None:
-        """Take octets of a request, within its deadline."""
+        """Take octets of a request, when it is their turn."""
+        if self._turns is None or self._handlingRequest or self._is_replaying:
+            self._take(data)
+            return
+        if self.is_refused:
+            self._take(data)
+        else:
+            self._unread.append(data)
+        if not self._awaits_turn:
+            self._awaits_turn = True
+            self._turns.ask("http", self._source, self._take_unread)
+        if self._awaits_turn:
+            self._networkProducer.pauseProducing()
+            self._hold_all()
+
+    def _take_unread(self) -> None:
+        self._awaits_turn = False
+        unread, self._unread = self._unread, []
+        if self._is_over:
+            return
+        if not self._waitingForTransport:
+            self._networkProducer.resumeProducing()
+        for data in unread:
+            self._take(data)
+        self._hold_all()
+
+    def _take(self, data: bytes) -> None:
         if self.is_refused:
             self._thrown_away += len(data)
             if self._thrown_away > LONGEST_REFUSED:
@@ -221,13 +258,13 @@ class HttpChannel(http.HTTPChannel):
         finally:
             self._is_replaying = False
         if not self._waitingForTransport:
-            self._held.free(self)
+            self.hold(0)
 
     def resumeProducing(self) -> None:
         """Go on: the client has read everything."""
         super().resumeProducing()  # type: ignore[no-untyped-call] # Twisted's
         if not self._handlingRequest or self._next is not None:
-            self._held.free(self)
+            self.hold(0)
         self._serve_in_turn()
 
     def serve(self, serve: Callable[[], None]) -> None:
@@ -249,7 +286,15 @@ class HttpChannel(http.HTTPChannel):
         self._rests_until = self.clock.seconds() + REST_SECONDS
 
     def hold(self, octets: int) -> None:
-        """Take note of the octets that the connection holds; somebody may have to let go."""
+        """Take note of the octets that a request or its answer holds; somebody may let go."""
+        self._request_octets = octets
+        self._hold_all()
+
+    def _hold_all(self) -> None:
+        octets = self._request_octets + sum(map(len, self._unread))
+        if not octets:
+            self._held.free(self)
+            return
         victim = self._held.hold(self, self._source, octets)
         if victim is not None:
             victim.let_go()
@@ -325,8 +370,10 @@ class HttpChannel(http.HTTPChannel):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """End all timers, and tell the listener."""
+        self._is_over = True
         self._end_deadline()
-        self._held.free(self)
+        self._unread.clear()
+        self.hold(0)
         self._next = None
         self._serve_in_turn()
         linger, self._linger = self._linger, None

@@ -95,6 +95,7 @@ class HttpListener(ListeningService):
         tls: None without TLS.
         terms: the terms of admission.
         limits: the limits of each connection.
+        turns: where reads wait; None to take each at once.
         environ: names the sockets that systemd passes.
 
     Attributes:
@@ -118,6 +119,7 @@ class HttpListener(ListeningService):
         tls: HttpTls | None = None,
         terms: HttpTerms = _NO_TERMS,
         limits: HttpLimits = _NO_LIMITS,
+        turns: TurnScheduler | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         super().__init__(reactor, description, environ)
@@ -127,6 +129,7 @@ class HttpListener(ListeningService):
         self.refused = 0
         self.held = ClientMemory()
         self._terms = terms
+        self._turns = turns
         self._rates = RequestRates(terms.per_second, reactor.seconds)
         self._leaving: set[HttpChannel] = set()
         self._sources: Counter[str] = Counter()
@@ -220,7 +223,14 @@ class HttpListener(ListeningService):
             return None
         facts = partial(facts_of, named=host) if is_named else facts_of
         channel = HttpChannel(
-            self.site, self._reactor, self.limits, self._lost, facts, source, self.held
+            self.site,
+            self._reactor,
+            self.limits,
+            self._lost,
+            facts,
+            source,
+            self.held,
+            self._turns,
         )
         self.connections.add(channel)
         if source:

@@ -241,9 +241,12 @@ class HttpSite:
     # -- requests ------------------------------------------------------------------------------
 
     def answer(self, request: HttpRequest) -> Deferred[HttpResponse]:
-        """Answer a request, in a turn of the reactor that has time for it; never fails."""
+        """Answer a request, in a turn of the reactor that has time for it; never fails.
+
+        A request whose read had its turn is answered in the same step.
+        """
         source, waiting = source_of(request.client.address), self._waiting
-        if self._turns is None:
+        if self._turns is None or self._turns.is_in_step:
             return Deferred.fromCoroutine(self._answer(request))
         if waiting[source] >= MOST_WAITING or waiting.total() >= MOST_WAITING_IN_ALL:
             problem = HttpProblem(503, "too many requests wait", headers=[("Retry-After", "5")])

@@ -26,7 +26,7 @@ __all__ = [
 Sampled = tuple[tuple[str, ...], float]
 """The values of the labels of a sample, and its own."""
 
-SLICE_SECONDS: Final = 0.003
+SLICE_SECONDS: Final = 0.001
 """Time for which a scrape occupies the reactor at once, about."""
 
 

@@ -190,6 +190,8 @@ class ConnectionScheduler:
         start_of_party = self._now = max(party._start, self._now)
         start = party._now = max(share._start, party._now)
         share.slices += 1
+        if self._turns is not None:
+            self._turns.note_traffic()
         self._served = worker
         processor_time = self._processor_time
         began = 0.0 if processor_time is None else processor_time()

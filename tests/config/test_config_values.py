@@ -26,6 +26,23 @@ class ValueTests(FilesCase):
             if each.is_changed
         }
 
+    def test_long_lists(self) -> None:
+        """A list with more entries than wanted is one value, and none of them is looked at."""
+        nodes = "".join(f"  - name: n{number}\n" for number in range(9)) + "  - name: ${HUSH}\n"
+        self.write(
+            "amqproute.yaml", f"domains: [a.example, b.example]\n\nnodes:\n{nodes}access: []\n"
+        )
+        config = self.load(ENVIRON)
+        everything = {each.key: each for each in setting_values(config)}
+        for most in (10, None):
+            self.assertEqual({each.key: each for each in setting_values(config, most)}, everything)
+        short = {each.key: each for each in setting_values(config, 9)}
+        nodes_value = short.pop("nodes")
+        self.assertEqual((nodes_value.value, nodes_value.default), ("10 items", None))
+        self.assertEqual((nodes_value.origin, nodes_value.place), ("file", f"{self.main}:4"))
+        others = {key: each for key, each in everything.items() if not key.startswith("nodes[")}
+        self.assertEqual(short, others)
+
     def test_origins(self) -> None:
         """Lines of files, environment, credentials; defaults are left out, given or not."""
         self.write(

