@@ -844,10 +844,8 @@ class ManagementService:
             return None
         links = [
             row
-            for row in self._overview.client_links()
-            if row["name"] == name
-            and connection in (None, row["connection"])
-            and host in (None, row.get(VIRTUAL_HOST))
+            for row in self._overview.client_links(name, host)
+            if connection in (None, row["connection"])
         ]
         hosts = sorted({str(row.get(VIRTUAL_HOST)) for row in links})
         if len(hosts) > 1:
@@ -885,7 +883,7 @@ class ManagementService:
             each.name == name for each in self._broker.bindings
         ):
             return
-        if any(row["name"] == name for row in self._overview.client_links()):
+        if any(True for _ in self._overview.client_links(name)):
             raise CommandRefused(
                 CONFLICT, f"{name[:256]!r} is a client's link: only bindings change"
             )

@@ -273,9 +273,9 @@ class ManagementRows:
     def _binding_link(self, binding: Binding, name: str) -> Row:
         return {**self._binding_row(binding, name), "type": "link", "kind": "binding"}
 
-    def client_links(self) -> Iterable[Row]:
-        """The links of clients only."""
-        return rows_there(self._links())
+    def client_links(self, name: str, host: str | None = None) -> Iterable[Row]:
+        """Return the links of clients with a name; see `RowIndex` for the virtual host."""
+        return rows_there([each for each in self._links(host) if each[0] == name])
 
     def aliases(self) -> Iterable[Row]:
         """Further names of nodes."""

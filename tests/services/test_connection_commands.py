@@ -27,7 +27,11 @@ class ConnectionCommandTests(InventoryCase):
             self.allows,
             lambda: 7500,
             inventory=self.inventory,
-            links=lambda host=None: [(str(row["name"]), lambda _, row=row: row) for row in ROWS],
+            links=lambda host=None: [
+                (str(row["name"]), lambda _, row=row: row)
+                for row in ROWS
+                if host in (None, row.get("virtual-host"))
+            ],
             close_link=lambda name, on: self.closed.append((name, on)),
         )
         self.ended: list[tuple[str, str]] = []
