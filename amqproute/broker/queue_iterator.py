@@ -3,8 +3,9 @@
 
 A million entries can be visited without disturbing others: `PAGE` of them at a time, from memory or
 by one read of the store, and then the reactor has its turn. Where each is asked a long selector, or
-shown, a page has fewer. Deferred entries come first, by their ids, then each line in the order of
-service. Entries held by consumers are not shown, nor those that have arrived since the start.
+shown, or has many properties, a page has fewer. Deferred entries come first, by their ids, then
+each line in the order of service. Entries held by consumers are not shown, nor those that have
+arrived since the start.
 
 Consumers go on meanwhile. An entry that moves from the store to memory between two pages is not
 missed: before each read of the store, memory is searched for such entries. An entry that a consumer
@@ -14,6 +15,7 @@ takes and releases behind the position is missed; to be certain, hold the queue 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
@@ -26,6 +28,8 @@ from amqproute.broker.entry_list import EntryList
 from amqproute.broker.priority_queues import HIGHEST_PRIORITY
 from amqproute.broker.queue_state import QueueState
 from amqproute.entry import Entry
+from amqproute.errors import DecodeError
+from amqproute.message import Message
 from amqproute.store.model import StoredEntry
 from amqproute.turn_scheduler import Pause
 
@@ -33,6 +37,10 @@ __all__ = ["PAGE", "START", "IteratorPosition", "QueueIterator", "StopBefore", "
 
 PAGE: Final = 500
 """Entries visited in one turn of the reactor."""
+PAGE_OCTETS: Final = 256 * 1024
+"""Octets before the bodies of the entries of a page: a selector reads properties octet by octet."""
+SMALL_OCTETS: Final = 1024
+"""Octets of a message of which nobody asks how many of them are the body."""
 LEAST: Final = 5
 """Entries of the smallest page."""
 WORDS_PER_TEST: Final = 8
@@ -76,6 +84,25 @@ def page_of(words: int) -> int:
         words: the number of its words (`amqproute.filters.grammar`).
     """
     return max(LEAST, PAGE // (1 + words // WORDS_PER_TEST))
+
+
+def _fitting(entries: list[Entry]) -> list[Entry]:
+    """Return the first of these entries, as many as are a page by their octets; one at least."""
+    octets = 0
+    for number, entry in enumerate(entries):
+        message = entry.message
+        size = len(message.encoded)
+        octets += size if size <= SMALL_OCTETS else _head_octets(message)
+        if octets > PAGE_OCTETS and number:
+            return entries[:number]
+    return entries
+
+
+def _head_octets(message: Message) -> int:
+    try:
+        return message.offsets.body_start
+    except DecodeError:  # whoever reads it finds out
+        return 0
 
 
 class IteratedQueue(Protocol):
@@ -155,11 +182,11 @@ class QueueIterator:
                 if not found:
                     found = self._in_memory(line, after)
                 if found:
-                    part = found[:size]
+                    part = _fitting(found[:size])
                     last = part[-1].id
                     seen += len(part)
                     page = [each for each in part if not each.taken]
-                    del found[:size]
+                    del found[: len(part)]
                 elif not line.paged or after >= self.until:
                     break
                 elif line.is_busy:
@@ -170,8 +197,11 @@ class QueueIterator:
                     if not read:
                         break
                     last = read[-1]
-                    seen += len(read)
                     page = [each for each in page if each.id < self.until]
+                    part = _fitting(page)
+                    if len(part) < len(page):
+                        page, last = part, part[-1].id  # the others are read again
+                    seen += bisect_right(read, last)
                 after = last
                 stop = await self._show(page, look)
                 if stop is not None:
@@ -223,7 +253,7 @@ class QueueIterator:
     def _deferred(self, after: int, count: int) -> list[Entry]:
         """Return the deferred entries that follow an id, so many at most."""
         found = (each for each in self._deferral.entries() if after < each.id < self.until)
-        return heapq.nsmallest(count, found, key=attrgetter("id"))
+        return _fitting(heapq.nsmallest(count, found, key=attrgetter("id")))
 
     def _in_memory(self, line: EntryList, after: int) -> list[Entry]:
         return [each for each in line.entries() if after < each.id < self.until]

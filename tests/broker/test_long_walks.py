@@ -8,11 +8,20 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from amqproute.broker.node_limits import MemoryBudget
-from amqproute.broker.queue_iterator import LEAST, PAGE, START, IteratorPosition, page_of
+from amqproute.broker.queue_iterator import (
+    LEAST,
+    PAGE,
+    PAGE_OCTETS,
+    START,
+    IteratorPosition,
+    page_of,
+)
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
 from amqproute.filters.grammar import MAX_WORDS
+from amqproute.message import Message
 from amqproute.outcomes import ErrorDetails
+from amqproute.wire.amqp10 import codec, sections, spec
 from tests.broker.test_queue import QueueCase
 from tests.support.fakes import KeptStore, Taker, body_of, make_broker, message, node, put
 from tests.support.turn_clock import TurnClock
@@ -180,6 +189,38 @@ class WalkTests(LongCase):
         self.turns_of(walking)
         self.assertEqual(len(shown[0]), 15)
         self.assertEqual(sum(map(len, shown[1:])), 20)  # all of them are available now
+
+    def test_many_properties(self) -> None:
+        """Pages are smaller where messages have many properties; bodies do not count."""
+        properties = {f"property-{number}": number for number in range(4000)}
+        heavy = Message(
+            codec.encode(spec.Header(durable=True))
+            + sections.encode_section(spec.SECTION_APPLICATION_PROPERTIES, properties)
+            + sections.encode_section(spec.SECTION_DATA, b"x")
+        )
+        octets = heavy.offsets.body_start
+        most = PAGE_OCTETS // octets
+        self.assertTrue(1 < most < 10)
+        for resident in (10**9, 7):
+            self.store = KeptStore(self.clock)
+            self.make(MemoryBudget(ROOM), resident_messages=resident, resident_bytes=ROOM)
+            done = put(self.broker, self.queue, *[heavy] * 50)
+            self.turn()
+            self.successResultOf(done)
+            sizes = self.walk()
+            self.assertEqual((max(sizes), sum(sizes), len(set(self.seen))), (most, 50, 50))
+            self.assertEqual(self.seen, sorted(self.seen))
+        taker = Taker(self.queue)
+        taker.take(20)
+        self.turn()  # some of them are on the disk
+        self.queue.defer(list(taker.held), 60)
+        self.assertEqual(self.queue.deferred, 20)
+        self.assertEqual((max(self.walk()), len(set(self.seen))), (most, 50))
+        self.store = KeptStore(self.clock)
+        self.make(MemoryBudget(ROOM), resident_messages=10**9, resident_bytes=ROOM)
+        put(self.broker, self.queue, *[message(b"x" * 100_000)] * 20)
+        self.turn()
+        self.assertEqual(self.walk(), [20])
 
     def test_size_of_pages(self) -> None:
         """The longest selector has the smallest pages."""
