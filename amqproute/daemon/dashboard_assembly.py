@@ -169,11 +169,11 @@ class BrokerDashboard:
         pool = self._reactor.getThreadPool()
         return deferToThreadPool(self._reactor, pool, function, *given, **named)
 
-    def settings(self) -> Sequence[Row]:
+    async def settings(self) -> Sequence[Row]:
         """See `BrokerView`."""
         config = self._config()
         if self._settings is None or self._settings[0] is not config:
-            self._settings = config, changed_settings(config)
+            self._settings = config, await self._in_thread(changed_settings, config)
         return self._settings[1]
 
     def incoming(self) -> Mapping[str, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
@@ -80,7 +80,9 @@ class PageFrame:
         here: address of the page, to come back to.
         live: address of its changes; empty without.
         time: the time of the page, UTC.
-        rows: HTML of all rows of a table, by the key of its block, where it has been made already.
+        rows: HTML of all rows of a table or log, by the key of its block, where it has been made
+            already.
+        blocks: likewise, HTML of whole blocks.
     """
 
     user: str = ""
@@ -90,6 +92,7 @@ class PageFrame:
     live: str = ""
     time: str = ""
     rows: Mapping[str, Markup] = field(default_factory=dict)
+    blocks: Mapping[str, Markup] = field(default_factory=dict)
 
 
 def visible(text: str) -> str:
@@ -183,19 +186,30 @@ class HtmlRenderer:
         return str(self._templates["page.html"].render(page=page, frame=frame))
 
     async def page_in_turns(self, page: Page, frame: PageFrame, pause: Pause) -> str:
-        """Return a whole document, its rows made in turns of the reactor."""
+        """Return a whole document, its rows and blocks made in turns of the reactor."""
         rows: dict[str, Markup] = {}
-        made = 0
+        blocks: dict[str, Markup] = {}
         for block in page.blocks:
-            if isinstance(block, Table):
-                html = []
-                for row in block.rows:
-                    html.append(self.row(block, row, frame))
-                    made += 1
-                    if made % ROWS_IN_TURN == 0:
-                        await pause()
+            html = []
+            for part in self._parts_of(block, frame):
+                html.append(part)
+                if len(html) % ROWS_IN_TURN == 0:
+                    await pause()
+            if html:
                 rows[block.key] = Markup("\n".join(html))  # noqa: S704 # by the templates
-        return self.page(page, replace(frame, rows=rows))
+            made = self.block(block, replace(frame, rows=rows))
+            blocks[block.key] = Markup(made)  # noqa: S704 # by the templates
+            await pause()
+        return self.page(page, replace(frame, blocks=blocks))
+
+    def _parts_of(self, block: Block, frame: PageFrame) -> Iterator[str]:
+        """Iterate over the rows of a table or log; there are none in another block."""
+        if isinstance(block, Table):
+            for row in block.rows:
+                yield self.row(block, row, frame)
+        elif isinstance(block, LogLines):
+            for key, line in zip(line_ids(block), block.rows, strict=True):
+                yield self.line(key, line)
 
     def log_in(self, problem: str = "", next_page: str = "", user: str = "") -> str:
         """Return the page on which a user logs in.

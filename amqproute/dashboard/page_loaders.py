@@ -103,7 +103,7 @@ class BrokerView(Protocol):
     def report_page(self, name: str) -> Awaitable[bytes | None]:
         """Return one of these pages; None if it does not exist."""
 
-    def settings(self) -> Sequence[Row]:
+    async def settings(self) -> Sequence[Row]:
         """Return the settings that differ from the defaults: ``name``, ``value``, ``source``."""
 
     def now_ms(self) -> int:
@@ -374,7 +374,7 @@ async def _broker(source: ManagementSource, view: BrokerView, query: Query) -> P
             await source.rows("probe"),
             await source.rows("branch"),
             checks,
-            view.settings() if source.may_manage else None,
+            await view.settings() if source.may_manage else None,
             view.now_ms(),
             "" if health.is_good else health.words,
         )

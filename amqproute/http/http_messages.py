@@ -16,10 +16,12 @@ from twisted.internet.defer import Deferred
 from amqproute.http.event_stream import EventStream
 from amqproute.http.requester import Requester
 from amqproute.jsontext import has_more_values, parse_json
+from amqproute.turn_scheduler import Pause
 
 __all__ = [
     "EVENTS",
     "HTML",
+    "ITEMS_IN_TURN",
     "JSON",
     "PROBLEM",
     "TEXT",
@@ -28,6 +30,7 @@ __all__ = [
     "HttpProblem",
     "HttpRequest",
     "HttpResponse",
+    "json_in_turns",
     "json_response",
     "title_of",
 ]
@@ -37,6 +40,8 @@ PROBLEM: Final = "application/problem+json"
 HTML: Final = "text/html; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
 EVENTS: Final = "text/event-stream"
+ITEMS_IN_TURN: Final = 20
+"""Items of a list that become JSON in one turn of the reactor."""
 MOST_VALUES: Final = 10_000
 """Values in a JSON body; each costs about a microsecond, to parse and to check."""
 
@@ -231,7 +236,44 @@ HttpHandler: TypeAlias = Callable[[HttpRequest], "HttpResponse | Deferred[HttpRe
 
 def json_response(value: object, status: int = 200, content_type: str = JSON) -> HttpResponse:
     """Return an answer with a value as JSON."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json)
+    return _with_text(_json_text(value), status, content_type)
+
+
+async def json_in_turns(
+    value: Mapping[str, object] | Sequence[object], pause: Pause
+) -> HttpResponse:
+    """Return the same, the items of long lists made in turns of the reactor.
+
+    Args:
+        value: a list, or an object that has lists as values.
+        pause: called between slices.
+    """
+    if not isinstance(value, Mapping):
+        return _with_text(await _list_text(value, pause))
+    fields = []
+    for key, each in value.items():
+        if isinstance(each, list | tuple):
+            text = await _list_text(each, pause)
+        else:
+            text = _json_text(each)
+        fields.append(f"{_json_text(key)}:{text}")
+    return _with_text(f"{{{','.join(fields)}}}")
+
+
+async def _list_text(items: Sequence[object], pause: Pause) -> str:
+    texts = []
+    for number, each in enumerate(items, 1):
+        texts.append(_json_text(each))
+        if number % ITEMS_IN_TURN == 0:
+            await pause()
+    return f"[{','.join(texts)}]"
+
+
+def _json_text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json)
+
+
+def _with_text(text: str, status: int = 200, content_type: str = JSON) -> HttpResponse:
     return HttpResponse(status, text.encode("utf-8", "replace") + b"\n", content_type)
 
 

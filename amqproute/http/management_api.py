@@ -35,6 +35,7 @@ from amqproute.http.http_messages import (
     HttpProblem,
     HttpRequest,
     HttpResponse,
+    json_in_turns,
     json_response,
 )
 from amqproute.http.site import HttpAccess, HttpResource, HttpSite
@@ -51,6 +52,7 @@ from amqproute.services.management_table import (
     parameters_of,
 )
 from amqproute.services.value_declaration import ValueDeclaration, ValueType
+from amqproute.turn_scheduler import Pause
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 
 __all__ = [
@@ -101,6 +103,9 @@ class IManagement(Protocol):
         self, kind: str, query: EntityQuery, principal: Principal
     ) -> ManagementReply:
         """List entities of a type, page by page."""
+
+    def pause_of(self, principal: Principal) -> Pause:
+        """Return what is called between slices of work for somebody."""
 
 
 def path_of(operation: OperationDeclaration, entity: EntityDeclaration | None) -> str:
@@ -260,6 +265,8 @@ class ManagementApi:
             if fields and reply.status == 200:
                 items = _restricted(reply.body.get("items"), fields)
                 reply = replace(reply, body={**reply.body, "items": items})
+            if reply.status == 200:
+                return await json_in_turns(reply.body, self._management.pause_of(principal))
             return response_of(request, OPERATIONS["QUERY"], reply)
 
         return lambda request: Deferred.fromCoroutine(list_them(request))

@@ -320,6 +320,8 @@ class HttpSite:
             raise HttpProblem(405, words, headers=[("Allow", resource.allow)])
         if resource.access is not HttpAccess.OPEN:
             requester = None if self.login is None else await self._log_in(self.login, request)
+            if self._turns is not None and not self._turns.is_in_step:  # it took a thread
+                await self._turns.pause("http", source_of(request.client.address))
             if requester is None and resource.access is HttpAccess.LOGGED_IN:
                 raise unauthorized("this takes a log-in")
             request = replace(request, requester=requester)

@@ -543,10 +543,14 @@ class ManagementService:
             return ManagementReply.of(FULL, words)
         self._lists[asker] += 1
         try:
-            return await self._list(found, query, partial(self.turns.pause, "rows", asker))
+            return await self._list(found, query, self.pause_of(principal))
         finally:
             self._lists[asker] -= 1
             self._lists += Counter()  # forgets who has none
+
+    def pause_of(self, principal: Principal) -> Pause:
+        """Return what is called between slices of work for somebody, such as rows of a list."""
+        return partial(self.turns.pause, "rows", str(principal))
 
     async def _list(self, found: EntityType, query: EntityQuery, pause: Pause) -> ManagementReply:
         kind, shown = found.name, self._with_options

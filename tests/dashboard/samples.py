@@ -169,7 +169,7 @@ class SampleView:
         """See `BrokerView`."""
         return succeed(REPORT if name == "2026-11-22.html" else None)
 
-    def settings(self) -> Sequence[Row]:
+    async def settings(self) -> Sequence[Row]:
         """See `BrokerView`."""
         return self.changed
 

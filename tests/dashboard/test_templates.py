@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The templates of the dashboard are compiled before anybody asks for a page."""
+"""The templates of the dashboard: compiled before anybody asks, and rendered in turns."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from jinja2 import Environment
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.dashboard.html_renderer import HtmlRenderer, PageFrame
-from amqproute.dashboard.page_blocks import Page
+from amqproute.dashboard.page_blocks import LogLines, Page
+from tests.dashboard.samples import BROKERS, PAGES, further, made
 
 
 class CompiledTests(SynchronousTestCase):
@@ -34,3 +36,28 @@ class CompiledTests(SynchronousTestCase):
         # The double sees the compiler at work.
         Environment(autoescape=True).from_string("text")
         self.assertEqual(len(compiled), 1)
+
+
+class TurnTests(SynchronousTestCase):
+    """Pages that are rendered in turns of the reactor."""
+
+    def test_same(self) -> None:
+        """Each is the page that is rendered in one go, and has a pause behind each block."""
+        renderer = HtmlRenderer()
+        frame = PageFrame("user:ann", "token", "broker1.alpha.example")
+        pages = [made(*asked, *make()) for make in BROKERS.values() for asked in PAGES]
+        logs = 0
+        for page in [*pages, *further().values()]:
+            pauses: list[object] = []
+            logs += any(isinstance(each, LogLines) and each.rows for each in page.blocks)
+
+            def pause(pauses: list[object] = pauses) -> Deferred[None]:
+                pauses.append(None)
+                return succeed(None)
+
+            document = Deferred.fromCoroutine(renderer.page_in_turns(page, frame, pause))
+            said = self.successResultOf(document)
+            whole = renderer.page(page, frame)
+            self.assertEqual("".join(said.split()), "".join(whole.split()))
+            self.assertGreaterEqual(len(pauses), len(page.blocks))
+        self.assertGreater(logs, 1)

@@ -9,8 +9,10 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.http.http_messages import ClientFacts, HttpRequest, HttpResponse
+from amqproute.http.requester import Requester
 from amqproute.http.site import MOST_WAITING, HttpAccess, HttpSite, SiteTerms
 from amqproute.turn_scheduler import TURN_SECONDS, TurnScheduler
+from amqproute.values import Principal
 from tests.http.rig import Web
 from tests.support.turn_clock import TurnClock
 
@@ -100,3 +102,24 @@ class RequestTurnTests(SynchronousTestCase):
         while self.turns.waiting:
             self.turn()
         self.assertEqual({self.successResultOf(each).status for each in again}, {200})
+
+    def test_after_a_log_in(self) -> None:
+        """What follows a log-in that a thread has verified is a step of its own."""
+        self.site.mount("/mine", self.slow, access=HttpAccess.LOGGED_IN)
+        waiting: Deferred[Requester | None] = Deferred()
+        self.patch(self.web.login, "requester", lambda _: _awaited(waiting))
+        path = "/mine"
+        request = HttpRequest("GET", path, ("mine",), {}, {}, b"", ClientFacts("192.0.2.1"))
+        answered = self.site.answer(request)
+        self.used += 3 * TURN_SECONDS  # by a step of somebody else
+        self.turns.ask("tls", "", lambda: None)
+        waiting.callback(Requester(Principal("user", "ann"), "password"))
+        self.assertEqual(self.begun, [])
+        for _ in range(3):
+            self.turn()
+        self.assertEqual(self.begun, ["192.0.2.1"])
+        self.assertEqual(self.successResultOf(answered).status, 200)
+
+
+async def _awaited(waiting: Deferred[Requester | None]) -> Requester | None:
+    return await waiting

@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from twisted.internet.defer import Deferred
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.token_scope import TokenScope
 from amqproute.http.http_messages import (
+    ITEMS_IN_TURN,
     ClientFacts,
     HttpProblem,
     HttpRequest,
     HttpResponse,
+    json_in_turns,
     json_response,
 )
 from amqproute.http.sessions import LIFETIME_SECONDS, MOST_OF_USER, BrowserSessions
@@ -77,6 +83,39 @@ class SiteCase(SynchronousTestCase):
         self.assertEqual(said.get("field", ""), field)
         self.assertTrue(said["title"])
         self.assertTrue(said["detail"])
+
+
+class JsonTests(SynchronousTestCase):
+    """Long lists as JSON, in turns of the reactor."""
+
+    values = st.recursive(
+        st.none() | st.integers() | st.text() | st.binary() | st.frozensets(st.integers()),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+
+    def in_turns(self, value: Any) -> tuple[HttpResponse, int]:
+        """Return the answer, and the number of pauses."""
+        pauses = 0
+
+        def pause() -> Deferred[None]:
+            nonlocal pauses
+            pauses += 1
+            return succeed(None)
+
+        return self.successResultOf(Deferred.fromCoroutine(json_in_turns(value, pause))), pauses
+
+    @given(st.dictionaries(st.text(), values) | st.lists(values))
+    def test_same(self, value: Any) -> None:
+        """The octets are those of `json_response`, whatever is in them."""
+        self.assertEqual(self.in_turns(value)[0], json_response(value))
+
+    def test_pauses(self) -> None:
+        """There is one for so many items, in lists of the first level."""
+        rows = [{"name": f"q{number}", "list": [number] * 50} for number in range(200)]
+        for value in (rows, {"items": rows, "next": None, "total": 200}):
+            answer, pauses = self.in_turns(value)
+            self.assertEqual(json.loads(answer.body), value)
+            self.assertEqual(pauses, 200 // ITEMS_IN_TURN)
 
 
 class DispatchTests(SiteCase):
