@@ -92,14 +92,14 @@ class BrokerDashboard:
         self._parts = parts
         self._began = reactor.seconds()
         self._settings: tuple[Config, Sequence[Row]] | None = None
+        self._pause = pause
         self._sampler = TrafficSampler(reactor, parts.broker, now_ms, pause)
         self.journal: JournalSearch | None = None
         if parts.journal is not None and IReactorThreads.providedBy(reactor):
-            pool = reactor.getThreadPool()
             self.journal = JournalSearch(
                 parts.journal,
                 reactor,
-                lambda work: deferToThreadPool(reactor, pool, work),
+                lambda work: Deferred.fromCoroutine(self._in_thread(work)),
             )
 
     def open(self, web: HttpService) -> None:
@@ -163,11 +163,12 @@ class BrokerDashboard:
         warehouse = self._config().management.pipeline
         return None if warehouse is None else await self._in_thread(read_report, warehouse, name)
 
-    def _in_thread(
-        self, function: Callable[P, T], *given: P.args, **named: P.kwargs
-    ) -> Deferred[T]:
+    async def _in_thread(self, function: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+        """Call a function in a thread; what follows is a step of the reactor."""
         pool = self._reactor.getThreadPool()
-        return deferToThreadPool(self._reactor, pool, function, *given, **named)
+        result = await deferToThreadPool(self._reactor, pool, function, *given, **named)
+        await self._pause()
+        return result
 
     async def settings(self) -> Sequence[Row]:
         """See `BrokerView`."""

@@ -349,21 +349,18 @@ class Journaling:
                 )
             body = request.body
             count = body.get("count")
+            wanted = {key: body[key] for key in ("kind", "node", "entry") if key in body}
             # One at a time: log-ins and names need threads as well.
-            found, _ = await reading.run(
+            records = await reading.run(
                 deferToThreadPool,
                 self._reactor,
                 self._reactor.getThreadPool(),
-                last,
+                _last_as_json,
                 self.kept.directory,
                 count if isinstance(count, int) else 100,
-                lambda record: all(
-                    getattr(record, key) == body[key]
-                    for key in ("kind", "node", "entry")
-                    if key in body
-                ),
+                wanted,
             )
-            return ManagementReply.of(OK, "OK", {"records": [as_json(each) for each in found]})
+            return ManagementReply.of(OK, "OK", {"records": records})
 
         service.offer("TAIL-JOURNAL", lambda asked: Deferred.fromCoroutine(tail(asked)))
 
@@ -473,3 +470,15 @@ def ranges(ids: Sequence[int]) -> str:
 
 
 __all__ = ["Journaling", "now_us", "ranges", "terms_of"]
+
+
+def _last_as_json(
+    directory: Path, count: int, wanted: Mapping[str, object]
+) -> list[Mapping[str, object]]:
+    """Return the last records whose attributes have these values, as JSON has them."""
+    found, _ = last(
+        directory,
+        count,
+        lambda record: all(getattr(record, key) == value for key, value in wanted.items()),
+    )
+    return [as_json(each) for each in found]

@@ -8,6 +8,7 @@ every few seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Final
 
 from twisted.internet.defer import Deferred
@@ -73,7 +74,7 @@ class TrafficSampler:
         taken = delivered = relayed = here = outgoing = 0
         oldest: int | None = None
         where = ""
-        for place, (queue, is_relay) in enumerate(list(self._queues()), 1):
+        for place, (queue, is_relay) in enumerate(self._queues(), 1):
             if place % QUEUES_IN_TURN == 0:
                 await self._pause()
             tally = queue.tally
@@ -97,8 +98,11 @@ class TrafficSampler:
         self._call = self._clock.callLater(SAMPLE_SECONDS, self.start)
 
     def _queues(self) -> Iterator[tuple[Queue, bool]]:
+        """Iterate over the queues that exist now, and whether each is one for another domain."""
         broker = self._broker
-        yield from ((queue, False) for queue in broker.nodes.values())
+        here: list[Queue] = [*broker.nodes.values()]
         for topic in broker.topics.values():
-            yield from ((each.queue, False) for each in topic.durable.values())
-        yield from ((queue, True) for queue in broker.internal.values())
+            here += [each.queue for each in topic.durable.values()]
+        away: list[Queue] = [*broker.internal.values()]
+        yield from zip(here, repeat(False))
+        yield from zip(away, repeat(True))

@@ -24,7 +24,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -313,7 +313,8 @@ def add_journal_tail(site: HttpSite, management: IManagement, feed: JournalFeed)
         given = read_query(request, {each.name: each for each in parameters})
         require_scope(request, operation, "")
         asked = request_of(request, operation, None, parameters)
-        reply = await management.perform(asked)
+        # The right to the records is asked for; the stream reads them itself.
+        reply = await management.perform(replace(asked, body={"count": 1}))
         response_of(request, operation, reply)  # refuses
         entry = given.get("entry")
         wanted = RecordFilter(
