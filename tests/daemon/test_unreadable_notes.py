@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.broker.queue_iterator import START
 from amqproute.broker.receipts import BY_ID, Receipts
 from amqproute.broker.recovered_nodes import RecoveredNodes
 from amqproute.broker.sender_quotas import SenderQuotas
@@ -150,7 +151,10 @@ class DeepTests(SynchronousTestCase):
         for read, error in (
             (lambda: message_moves._read_cursor(request.body), message_moves.CommandRefused),
             (lambda: message_requeue._place_of(DEEP.decode(), 1), message_requeue._Refused),
-            (lambda: relay_messages._read_cursor(request), relay_messages._Refused),
+            (
+                lambda: relay_messages._read_cursor(request, START),
+                relay_messages._Refused,
+            ),
         ):
             self.assertRaises(error, read)
 
