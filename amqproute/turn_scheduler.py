@@ -13,7 +13,8 @@ steps are served in rotation, and within a kind the sources: one address
 
 Management yields to messages: a message takes several turns, with waits for the disk in between,
 and would meet a step in each. While messages pass, steps of the kinds in `YIELDING` therefore rest
-after each step for as long as it took, by the clock and not by turns: they get half of the time.
+after each step for as long as it took, by the clock and not by turns: they get at most half of the
+time.
 
 Work in many steps calls a `Pause` between them: what follows is a step.
 
@@ -58,7 +59,7 @@ STEPS_IN_TURN: Final = round(TURN_SECONDS / STEP_SECONDS)
 IDLE_SECONDS: Final = TURN_SECONDS / 10
 """Processor time outside of steps below which a turn had no other work."""
 TRAFFIC_SECONDS: Final = 0.1
-"""Time for which messages pass, since the last read of one."""
+"""Time after input of AMQP for which messages count as passing."""
 
 Step = Callable[[], None]
 Pause = Callable[[], Awaitable[None]]
@@ -80,6 +81,7 @@ class TurnScheduler:
         self._clock = clock
         self._processor_time = processor_time
         self._seen = 0.0  # processor time at the end of the last step, or of a turn without one
+        self._other = 0.0  # processor time outside of steps in this turn, before the last step
         self._spent = 0.0  # in this turn, and excess of earlier ones
         self._is_taking = False  # a step is running; what it asks for is a step of its own
         self._has_traffic = False  # since the last step that yields
@@ -99,7 +101,7 @@ class TurnScheduler:
         return self._is_taking
 
     def note_traffic(self) -> None:
-        """Take note that messages pass, to which steps of the kinds in `YIELDING` yield."""
+        """Take note of input of AMQP, to which steps of the kinds in `YIELDING` yield."""
         self._has_traffic = True
 
     def ask(self, kind: StepKind, source: str, step: Step) -> None:
@@ -124,13 +126,13 @@ class TurnScheduler:
             self.put_off(kind, source, step)
 
     def put_off(self, kind: StepKind, source: str, step: Step) -> None:
-        """Run a step in a later turn; see `ask`."""
+        """Run a step when it is its turn, never at once; see `ask`."""
         sources = self._waiting.setdefault(kind, OrderedDict())
         sources.setdefault(source, deque()).append(step)
         self._arm()
 
     def pause(self, kind: StepKind, source: str) -> Deferred[None]:
-        """Return a Deferred that fires in a later turn: what follows is a step, see `put_off`."""
+        """Return a Deferred that fires when it is its turn: what follows is a step."""
         later: Deferred[None] = Deferred()
 
         def go_on() -> None:
@@ -141,7 +143,8 @@ class TurnScheduler:
         return later
 
     def _rests(self, kind: StepKind) -> bool:
-        return kind in YIELDING and self._clock.seconds() < self._rests_until
+        # The clock may have been set back meanwhile.
+        return kind in YIELDING and 0 < self._rests_until - self._clock.seconds() <= MOST_SECONDS
 
     def _ready(self) -> StepKind | None:
         """Return the kind of the next step; None if none waits, or those that wait rest."""
@@ -156,7 +159,7 @@ class TurnScheduler:
         if self._ready() is not None or (self._spent and not self._waiting):
             wait = 0.0
         elif self._waiting:
-            wait = max(0.0, self._rests_until - self._clock.seconds())
+            wait = min(MOST_SECONDS, max(0.0, self._rests_until - self._clock.seconds()))
         else:
             return
         if call is None:
@@ -175,6 +178,7 @@ class TurnScheduler:
             if processor_time is None:
                 self._spent += STEP_SECONDS
             else:
+                self._other += began - self._seen
                 self._seen = processor_time()
                 took = min(MOST_SECONDS, self._seen - began)
                 self._spent = min(MOST_SECONDS, self._spent + took)
@@ -207,7 +211,8 @@ class TurnScheduler:
         self._spent = max(0.0, self._spent - TURN_SECONDS)
         if self._processor_time is not None:
             seen, self._seen = self._seen, self._processor_time()
-            if self._seen - seen < IDLE_SECONDS:
+            other, self._other = self._other + self._seen - seen, 0.0
+            if other < IDLE_SECONDS:
                 self._spent = 0.0
 
     def _next(self, kind: StepKind) -> Step:

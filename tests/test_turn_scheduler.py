@@ -196,6 +196,29 @@ class TurnTests(SynchronousTestCase):
         self.assertEqual(sorted(self.taken), ["a", "a", "b", "b"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_work_before_a_step(self) -> None:
+        """It counts, even if the step is the last work of its turn."""
+        used = [0.0]
+        turns = TurnScheduler(self.clock, lambda: used[0])
+
+        def step() -> None:
+            used[0] += 3.1 * TURN_SECONDS
+            self.taken.append("a")
+
+        for _ in range(3):
+            used[0] += OTHER_WORK
+            turns.ask("tls", "a", step)
+            counts = []
+            for _ in range(3):
+                self.clock.turn()
+                turns.ask("tls", "a", step)
+                counts.append(len(self.taken))
+                used[0] += OTHER_WORK
+            self.assertEqual(counts, [1, 1, 2])
+            while self.clock.turn():
+                pass
+            self.taken.clear()
+
 
 class PauseTests(SynchronousTestCase):
     """Work that puts itself off to later turns."""
@@ -351,6 +374,18 @@ class YieldTests(SynchronousTestCase):
         self.ask("dns")
         self.turn()
         self.assertEqual(self.taken, ["http", "tls", "dns"])
+
+    def test_clock_set_back(self) -> None:
+        """What rests goes on, whatever the clock says."""
+        self.turns.note_traffic()
+        self.ask("http")
+        self.ask("http")
+        self.clock.rightNow -= 3600
+        self.ask("pages")
+        for _ in range(3):
+            self.turns.note_traffic()
+            self.turn(1.1 * self.cost)
+        self.assertEqual(self.taken, ["http", "http", "pages"])
 
     def test_time_passes(self) -> None:
         """A rest that ends while the next turn is asked for is no error."""

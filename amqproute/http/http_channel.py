@@ -10,7 +10,8 @@ A large answer goes to the transport `OCTETS_IN_TURN` at a time, as fast as its 
 copy and encrypt dozens of megabytes at once would stop the reactor.
 
 A read waits for its turn, as steps of requests do (`amqproute.turn_scheduler`), and the connection
-is not read meanwhile: neither floods nor what is thrown away keep other work waiting.
+is not read meanwhile: neither floods nor what is thrown away keep other work waiting. What comes
+while a request is answered is kept, up to some 80 KiB, until it is answered.
 
 Requests that come together are answered one after the other: one in a turn of the reactor, not
 before the client has read the answer before, and after a 429 not for `REST_SECONDS`. So neither the
@@ -154,7 +155,8 @@ class HttpChannel(http.HTTPChannel):
         self._source = source
         self._held = ClientMemory() if held is None else held
         self._turns = turns
-        self._unread: list[bytes] = []  # reads that wait for their turn
+        self._unread: list[bytes] = []  # parts of a read that waits for its turn
+        self._unread_octets = 0
         self._awaits_turn = False
         self._is_over = False
         self._request_octets = 0  # that the request or its answer holds
@@ -173,29 +175,39 @@ class HttpChannel(http.HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:
         """Take octets of a request, when it is their turn."""
-        if self._turns is None or self._handlingRequest or self._is_replaying:
+        is_read_at_once = self._is_replaying or (self._handlingRequest and not self.is_refused)
+        if self._turns is None or is_read_at_once:
             self._take(data)
             return
         if self.is_refused:
             self._take(data)
         else:
+            self.resetTimeout()  # type: ignore[no-untyped-call] # Twisted's
             self._unread.append(data)
-        if not self._awaits_turn:
-            self._awaits_turn = True
-            self._turns.ask("http", self._source, self._take_unread)
+            self._unread_octets += len(data)
+        if self._awaits_turn:  # TLS: a record of a read that waits already
+            self._hold_all()
+            return
+        self._awaits_turn = True
+        self._turns.ask("http", self._source, self._take_unread)
         if self._awaits_turn:
             self._networkProducer.pauseProducing()
             self._hold_all()
 
     def _take_unread(self) -> None:
         self._awaits_turn = False
-        unread, self._unread = self._unread, []
+        # As one: however many records it came in, one request is served in this step.
+        data, self._unread, self._unread_octets = b"".join(self._unread), [], 0
         if self._is_over:
             return
         if not self._waitingForTransport:
             self._networkProducer.resumeProducing()
-        for data in unread:
-            self._take(data)
+        try:
+            if data:
+                self._take(data)
+        except Exception:
+            self.abort()
+            raise
         self._hold_all()
 
     def _take(self, data: bytes) -> None:
@@ -259,12 +271,17 @@ class HttpChannel(http.HTTPChannel):
             self._is_replaying = False
         if not self._waitingForTransport:
             self.hold(0)
+        if not self.persistent and not self._is_over and self._linger is None:
+            # It is closed once the client has read the answer, and over TLS answered the close.
+            self._linger = self.clock.callLater(self.limits.idle_seconds, self.abort)
 
     def resumeProducing(self) -> None:
         """Go on: the client has read everything."""
         super().resumeProducing()  # type: ignore[no-untyped-call] # Twisted's
         if not self._handlingRequest or self._next is not None:
             self.hold(0)
+        if self._awaits_turn:
+            self._networkProducer.pauseProducing()
         self._serve_in_turn()
 
     def serve(self, serve: Callable[[], None]) -> None:
@@ -291,7 +308,7 @@ class HttpChannel(http.HTTPChannel):
         self._hold_all()
 
     def _hold_all(self) -> None:
-        octets = self._request_octets + sum(map(len, self._unread))
+        octets = self._request_octets + self._unread_octets
         if not octets:
             self._held.free(self)
             return
@@ -373,6 +390,7 @@ class HttpChannel(http.HTTPChannel):
         self._is_over = True
         self._end_deadline()
         self._unread.clear()
+        self._unread_octets = 0
         self.hold(0)
         self._next = None
         self._serve_in_turn()

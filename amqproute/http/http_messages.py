@@ -41,7 +41,7 @@ HTML: Final = "text/html; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
 EVENTS: Final = "text/event-stream"
 ITEMS_IN_TURN: Final = 20
-"""Items of a list that become JSON in one turn of the reactor."""
+"""Items of a list that become JSON in one step."""
 MOST_VALUES: Final = 10_000
 """Values in a JSON body; each costs about a microsecond, to parse and to check."""
 

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 SLICE_ROWS: Final = 10
-"""Rows made in one turn of the reactor; each costs up to a tenth of a millisecond."""
+"""Rows made in one step; each costs up to a tenth of a millisecond."""
 _NAMES_AT_ONCE: Final = 40
 """Names that are fetched together: each time they are searched for."""
 NAMES_IN_TURN: Final = 2000

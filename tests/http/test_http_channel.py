@@ -252,6 +252,52 @@ class ReadTurnTests(ChannelCase):
         self.use()
         return self.take(request)
 
+    def test_records(self) -> None:
+        """A read that comes in many TLS records is one: it is paused once, and serves one."""
+        pauses: list[object] = []
+        pause = self.wire.pauseProducing
+        self.patch(self.wire, "pauseProducing", lambda: (pauses.append(None), pause()))
+        self.turns.ask("tls", "", self.use)
+        for _ in range(50):
+            self.connection.send(encode("GET", "/x"))
+        self.assertEqual((len(pauses), len(self.seen)), (1, 0))
+        self.busy(3)
+        self.assertEqual(len(self.seen), 1)
+        self.busy(20)
+        self.assertLessEqual(len(self.seen), 21)  # and then the rate of one address
+
+    def test_refused_floods(self) -> None:
+        """A flood behind a refusal waits for its turns, whatever was refused."""
+        self.connection.send(b"GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+        self.assertEqual(self.connection.answer().status, 400)
+        self.turns.ask("tls", "", self.use)
+        self.connection.send(b"a" * 65536)
+        self.assertEqual((self.wire.producerState, self.web.held.total), ("paused", 0))
+
+    def test_idle_timeout(self) -> None:
+        """A request that waits for its turn is not idle."""
+        self.connection.send(encode("GET", "/x"))
+        self.assertEqual(self.connection.answer().status, 200)
+        self.clock.advance(self.web.limits.idle_seconds - 0.1)
+        self.turns.ask("tls", "", self.use)
+        self.connection.send(encode("GET", "/x"))
+        self.clock.rightNow += 0.2
+        self.busy(4)
+        self.assertEqual(self.connection.answer().status, 200)
+
+    def test_a_fault(self) -> None:
+        """A connection whose read fails is dropped, as the rest of the read is lost."""
+        self.turns.ask("tls", "", self.use)
+        self.connection.send(encode("GET", "/x"))
+
+        def fail(_: bytes) -> None:
+            raise ValueError("a fault")
+
+        self.patch(self.connection.channel, "lineReceived", fail)
+        with self.assertRaises(ValueError):
+            self.busy(4)
+        self.assertTrue(self.wire.is_aborted)
+
     def test_gone(self) -> None:
         """Nothing is read of a connection that was lost while it waited."""
         self.turns.ask("tls", "", self.use)
@@ -260,6 +306,31 @@ class ReadTurnTests(ChannelCase):
         self.busy(4)
         self.assertEqual((self.seen, self.web.held.total), ([], 0))
         self.assertEqual(self.web.clock.getDelayedCalls(), [])
+
+
+class CloseTests(ChannelCase):
+    """Connections that are closed after their answer."""
+
+    def test_a_client_that_stays(self) -> None:
+        """It is dropped after a while: it may not read its answer, or never close its side."""
+        for octets in (
+            b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            b"GET /x HTTP/1.0\r\n\r\n",
+        ):
+            connection = self.web.connect()
+            connection.send(octets)
+            self.assertEqual(connection.answer().status, 200)
+            self.clock.advance(self.web.limits.idle_seconds - 1)
+            self.assertFalse(connection.transport.is_aborted)
+            self.clock.advance(1)
+            self.assertTrue(connection.transport.is_aborted)
+
+    def test_a_client_that_closes(self) -> None:
+        """Nothing stays behind."""
+        connection = self.web.connect()
+        connection.send(b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        connection.lose()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 LARGE = bytes(range(256)) * 4 * 1024 + b"end"
