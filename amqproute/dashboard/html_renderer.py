@@ -187,6 +187,13 @@ class HtmlRenderer:
 
     async def page_in_turns(self, page: Page, frame: PageFrame, pause: Pause) -> str:
         """Return a whole document, its rows and blocks made in turns of the reactor."""
+        blocks = await self.blocks_in_turns(page, frame, pause)
+        return self.page(page, replace(frame, blocks=blocks))
+
+    async def blocks_in_turns(
+        self, page: Page, frame: PageFrame, pause: Pause
+    ) -> dict[str, Markup]:
+        """Return the blocks of a page by their keys, made in turns of the reactor."""
         rows: dict[str, Markup] = {}
         blocks: dict[str, Markup] = {}
         for block in page.blocks:
@@ -200,7 +207,7 @@ class HtmlRenderer:
             made = self.block(block, replace(frame, rows=rows))
             blocks[block.key] = Markup(made)  # noqa: S704 # by the templates
             await pause()
-        return self.page(page, replace(frame, blocks=blocks))
+        return blocks
 
     def _parts_of(self, block: Block, frame: PageFrame) -> Iterator[str]:
         """Iterate over the rows of a table or log; there are none in another block."""

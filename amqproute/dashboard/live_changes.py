@@ -102,6 +102,10 @@ class LivePage:
 
     def change(self, page: Page, time: str) -> LiveChange:
         """Return what is new, and take the page as what the browser has from now on."""
+        if self._has_other_blocks(page):
+            self._begin(page)
+            blocks = "\n".join(self._renderer.block(each, self._frame) for each in page.blocks)
+            return LiveChange(time, self._alarms(page.alarms), blocks=blocks)
         change, parts = self._plan(page, time)
         for key, make in parts:
             change.elements[key] = make()
@@ -109,21 +113,31 @@ class LivePage:
 
     async def change_in_turns(self, page: Page, time: str) -> LiveChange:
         """Return the same, made in turns of the reactor."""
+        if self._pause is None:
+            return self.change(page, time)
+        if self._has_other_blocks(page):
+            self._begin(page)
+            made = await self._renderer.blocks_in_turns(page, self._frame, self._pause)
+            return LiveChange(time, self._alarms(page.alarms), blocks="\n".join(made.values()))
         change, parts = self._plan(page, time)
         for number, (key, make) in enumerate(parts, 1):
             change.elements[key] = make()
-            if number % ROWS_IN_TURN == 0 and self._pause is not None:
+            if number % ROWS_IN_TURN == 0:
                 await self._pause()
         return change
+
+    def _has_other_blocks(self, page: Page) -> bool:
+        return self._page is None or _keys(self._page) != _keys(page)
+
+    def _begin(self, page: Page) -> None:
+        """Take a page whose blocks are all sent as what the browser has from now on."""
+        self._page, self._sent_ms = page, _all_at(page)
 
     def _plan(self, page: Page, time: str) -> tuple[LiveChange, Sequence[_Part]]:
         """Return the change, and what makes the elements that it still lacks."""
         before = self._page
+        assert before is not None  # else the page has other blocks
         parts: list[_Part] = []
-        if before is None or _keys(before) != _keys(page):
-            self._page, self._sent_ms = page, _all_at(page)
-            html = "\n".join(self._renderer.block(each, self._frame) for each in page.blocks)
-            return LiveChange(time, self._alarms(page.alarms), blocks=html), ()
         change = LiveChange(time)
         if before.alarms != page.alarms:
             change.elements |= self._alarms(page.alarms)

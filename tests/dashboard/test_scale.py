@@ -140,6 +140,17 @@ class ListTests(ScaleCase):
         self.assertEqual(sum(parts), ROWS_SHOWN)
         document = self.successResultOf(rendering)
         self.assertEqual("".join(document.split()), "".join(self.html(page).split()))
+        made = 0
+        begun = LivePage(self.renderer, PageFrame(), None, self.pause)
+        beginning = Deferred.fromCoroutine(begun.change_in_turns(page, "now"))
+        parts = [made]
+        while self.clock.turn():
+            parts.append(made - sum(parts))
+        self.assertEqual((max(parts), sum(parts)), (ROWS_IN_TURN, ROWS_SHOWN))
+        whole = LivePage(self.renderer, PageFrame()).change(page, "now")
+        found = self.successResultOf(beginning)
+        self.assertEqual("".join(found.blocks.split()), "".join(whole.blocks.split()))
+        self.assertEqual(found.elements, whole.elements)
         live = LivePage(self.renderer, PageFrame(), page, self.pause)
         other = self.page("queues", cursor='["queue-05000", 1]')
         made = 0
