@@ -48,6 +48,7 @@ from amqproute.services.entity_pages import EntityQuery
 from amqproute.services.management_protocol import ManagementReply, ManagementRequest
 from amqproute.services.management_rows import Row
 from amqproute.services.management_table import OPERATIONS
+from amqproute.turn_scheduler import Pause
 from amqproute.values import ANONYMOUS_PRINCIPAL
 
 __all__ = [
@@ -200,6 +201,7 @@ class RabbitmqApi:
     ) -> HttpResponse:
         page = _whole(request, "page", 1 << 31)
         size = _whole(request, "page_size", MOST_ON_PAGE) or 100
+        pause = self._management.pause_of(request.who.principal)
         part = request.one("name") or ""
         pattern = f"*{part}*" if part else ""
         if page is None:
@@ -208,16 +210,13 @@ class RabbitmqApi:
                 raise HttpProblem(
                     400, f"{total} are too many for one answer: ask with page and page_size", "page"
                 )
-            return await json_in_turns(
-                await self._shown(request, rows, shown),
-                self._management.pause_of(request.who.principal),
-            )
+            return await json_in_turns(await _shown(request, rows, shown, pause), pause)
         start = (page - 1) * size
         rows, total = await self._some(request, kind, host, pattern, start, size)
         pages = max(1, -(-total // size))
         if page > pages:
             raise HttpProblem(400, f"there are {pages} pages", "page")
-        items = await self._shown(request, rows, shown)
+        items = await _shown(request, rows, shown, pause)
         everything = total
         if pattern:
             _, everything = await self._some(request, kind, host, "", 0, 0)
@@ -231,19 +230,8 @@ class RabbitmqApi:
                 "page_size": size,
                 "total_count": everything,
             },
-            self._management.pause_of(request.who.principal),
+            pause,
         )
-
-    async def _shown(
-        self, request: HttpRequest, rows: Sequence[Row], shown: Callable[[Row], Row]
-    ) -> list[Row]:
-        """Return rows as RabbitMQ shows them, in turns of the reactor."""
-        pause = self._management.pause_of(request.who.principal)
-        items: list[Row] = []
-        for place in range(0, len(rows), ITEMS_IN_TURN):
-            items += _columns(request, map(shown, rows[place : place + ITEMS_IN_TURN]))
-            await pause()
-        return items
 
     async def _some(
         self, request: HttpRequest, kind: str, host: str | None, pattern: str, start: int, most: int
@@ -448,6 +436,17 @@ def _good(reply: ManagementReply) -> ManagementReply:
     if 200 <= reply.status < 300:
         return reply
     raise HttpProblem(reply.status, reply.description)
+
+
+async def _shown(
+    request: HttpRequest, rows: Sequence[Row], shown: Callable[[Row], Row], pause: Pause
+) -> list[Row]:
+    """Return rows as RabbitMQ shows them, made in turns of the reactor."""
+    items: list[Row] = []
+    for place in range(0, len(rows), ITEMS_IN_TURN):
+        items += _columns(request, map(shown, rows[place : place + ITEMS_IN_TURN]))
+        await pause()
+    return items
 
 
 def _columns(request: HttpRequest, rows: Iterable[Row]) -> list[Row]:

@@ -35,6 +35,7 @@ __all__ = [
     "EntityQuery",
     "make_named_page",
     "make_page",
+    "prepare_names",
 ]
 
 SLICE_ROWS: Final = 10
@@ -176,8 +177,7 @@ async def make_named_page(
     name = None if is_counting else after
     in_turn = _NAMES_AT_ONCE if fits is None else NAMES_IN_TURN
     while True:
-        while not entities.prepare(name, in_turn, query.host):
-            await pause()
+        await prepare_names(pause, entities, name, in_turn, query.host)
         names = tuple(islice(entities.behind(name, query.host), in_turn))
         for name in names:
             if fits is not None and not fits(entities.shown(name)):
@@ -209,6 +209,22 @@ async def make_named_page(
             await pause()
     total = matching if is_counting else None if query.wanted else entities.count(query.host)
     return EntityPage(found, following, total)
+
+
+async def prepare_names(
+    pause: Pause, entities: EntityOrder, name: str | None, count: int, host: str | None
+) -> None:
+    """Have an order tell the next names, in turns of the reactor.
+
+    Args:
+        pause: called between slices.
+        entities: the names.
+        name: the name before them; None for the beginning.
+        count: how many will be asked for.
+        host: the label of a virtual host; None for all.
+    """
+    while not entities.prepare(name, count, host):
+        await pause()
 
 
 def _itself(row: Row, name: str) -> Row:

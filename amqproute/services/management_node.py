@@ -102,7 +102,12 @@ from amqproute.services.command_schema import (
 )
 from amqproute.services.command_schema import OPERATIONS as COMMANDS
 from amqproute.services.entity_names import EntityOrder
-from amqproute.services.entity_pages import EntityQuery, make_named_page, make_page
+from amqproute.services.entity_pages import (
+    EntityQuery,
+    make_named_page,
+    make_page,
+    prepare_names,
+)
 from amqproute.services.exchange_entity import ExchangeCommands
 from amqproute.services.host_scope import VIRTUAL_HOST, asked_host, within_host
 from amqproute.services.management_protocol import (
@@ -289,12 +294,6 @@ Narrow = Callable[[Mapping[str, str]], Index | EntityOrder | None]
 
 def _not_narrowed(wanted: Mapping[str, str]) -> None:
     return None
-
-
-async def _prepare(order: EntityOrder, count: int, host: str | None, pause: Pause) -> None:
-    """Let the first names of an order become known, in turns."""
-    while not order.prepare(None, count, host):
-        await pause()
 
 
 Operation = Callable[[ManagementRequest], "ManagementReply | Deferred[ManagementReply]"]
@@ -959,8 +958,8 @@ class ManagementService:
         order = types[0].kept_order if len(types) == 1 else None
         if order is None or order.prepare(None, offset + count, host):
             return answer()
-        pause = partial(self.turns.pause, "rows", str(request.principal))
-        preparing = _prepare(order, offset + count, host, pause)
+        pause = self.pause_of(request.principal)
+        preparing = prepare_names(pause, order, None, offset + count, host)
         return Deferred.fromCoroutine(preparing).addCallback(lambda _: answer())
 
     def _rows_asked_for(

@@ -44,7 +44,7 @@ They require the right `manage` on each relay queue concerned (to list a queue, 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, Generic
@@ -136,6 +136,22 @@ class _Scope:
     aim: MessageSelection
     queues: Sequence[tuple[Queue, Picks, RelayDestination | None]]
     is_dry: bool
+
+    def queues_from(
+        self, name: str, place: IteratorPosition, start: IteratorPosition
+    ) -> Iterator[tuple[Queue, Picks, RelayDestination | None, IteratorPosition]]:
+        """Iterate over the queues that a cursor leaves, each with the place to begin there.
+
+        Args:
+            name: the queue of the cursor; empty without one.
+            place: the place in it.
+            start: the place in every other queue.
+        """
+        for queue, picks, destination in self.queues:
+            if queue.name < name:
+                continue  # done by an earlier request
+            yield queue, picks, destination, start if name and queue.name != name else place
+            name, place = "", start
 
 
 @dataclass(slots=True)
@@ -364,14 +380,9 @@ class RelayMessages(Generic[DestinationOf]):
         name, place = _read_cursor(request, START)
         seen = 0
         size = page_of(scope.aim.words)
-        for queue, picks, destination in scope.queues:
-            if queue.name < name:
-                continue  # done by an earlier request
-            if name and queue.name != name:
-                place = START
-            name = ""
+        for queue, picks, destination, begin in scope.queues_from(name, place, START):
             if seen >= MOST_SEEN:
-                return json.dumps([queue.name, *place])
+                return json.dumps([queue.name, *begin])
 
             def look(
                 page: list[Entry],
@@ -388,10 +399,9 @@ class RelayMessages(Generic[DestinationOf]):
             if scope.aim.ids:
                 await queue.walk().find(scope.aim.ids, look)
             else:
-                after = await queue.walk().run(look, place, MOST_SEEN - seen, size)
+                after = await queue.walk().run(look, begin, MOST_SEEN - seen, size)
                 if after is not None:
                     return json.dumps([queue.name, *after])
-            place = START
         return ""
 
     async def _each(self, request: ManagementRequest, act: Act) -> ManagementReply:
@@ -646,16 +656,11 @@ class RelayMessages(Generic[DestinationOf]):
         """
         seen = 0
         size = min(LISTED_AT_ONCE, page_of(scope.aim.words))
-        for queue, picks, destination in scope.queues:
-            if queue.name < name:
-                continue  # done by an earlier request
-            if name and queue.name != name:
-                place = IN_FLIGHT
-            name = ""
+        for queue, picks, destination, begin in scope.queues_from(name, place, IN_FLIGHT):
             if seen >= MOST_LISTED or listing.is_full:
-                return json.dumps([queue.name, *place])
-            if place.level >= IN_FLIGHT.level:
-                held = [each for each in queue.held_by_consumers() if each.id > place.after]
+                return json.dumps([queue.name, *begin])
+            if begin.level >= IN_FLIGHT.level:
+                held = [each for each in queue.held_by_consumers() if each.id > begin.after]
                 held.sort(key=lambda each: each.id)
                 for start in range(0, len(held), size):
                     part = filter(picks, held[start : start + size])
@@ -663,7 +668,7 @@ class RelayMessages(Generic[DestinationOf]):
                     if stop is not None:
                         return json.dumps([queue.name, IN_FLIGHT.level, stop.entry_id - 1])
                     await self._broker.context.pause()
-                place = START
+                begin = START
             found: list[Entry] = []
 
             def look(
@@ -678,16 +683,15 @@ class RelayMessages(Generic[DestinationOf]):
 
             after: IteratorPosition | None
             if scope.aim.ids:
-                wanted = [each for each in scope.aim.ids if each > place.after]
+                wanted = [each for each in scope.aim.ids if each > begin.after]
                 await queue.walk().find(wanted, found.extend)
                 found.sort(key=lambda each: each.id)
                 stop = listing.take(queue, destination, filter(picks, found))
                 after = None if stop is None else IteratorPosition(START.level, stop.entry_id - 1)
             else:
-                after = await queue.walk().run(look, place, MOST_LISTED - seen, size)
+                after = await queue.walk().run(look, begin, MOST_LISTED - seen, size)
             if after is not None:
                 return json.dumps([queue.name, *after])
-            place = IN_FLIGHT
         return ""
 
     def _queue(self, name: str) -> Queue:
