@@ -101,7 +101,7 @@ def _fitting(entries: list[Entry]) -> list[Entry]:
 def _head_octets(message: Message) -> int:
     try:
         return message.offsets.body_start
-    except DecodeError:  # whoever reads it finds out
+    except DecodeError:  # reported when the message is read
         return 0
 
 

@@ -1038,7 +1038,7 @@ def _advise_management(config: Config, place: _Place) -> Iterator[ConfigProblem]
             ("management", "proxy-protocol"),
             "passwords and tokens that come through a balancer are refused, because this endpoint "
             "has no TLS; write management.tls: implicit, and have the balancer pass TLS on or "
-            "encrypt anew",
+            "connect with TLS itself",
         )
 
 

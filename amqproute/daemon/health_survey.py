@@ -42,7 +42,7 @@ from amqproute.values import RELAY_PREFIX
 __all__ = ["TURN_WORK", "HealthSurvey", "limits_of", "recent_facts"]
 
 TURN_WORK: Final = 30
-"""Units of work in one reactor turn: three milliseconds where every node has a problem."""
+"""Units of work in one step: a millisecond where every node has a problem."""
 ENTRIES_PER_UNIT: Final = 100
 MOST_ENTRIES: Final = 5000
 """Acquired messages of one node that are inspected; consumers have them in order, so the first ones

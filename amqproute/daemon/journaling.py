@@ -469,9 +469,6 @@ def ranges(ids: Sequence[int]) -> str:
     return " ".join(parts)
 
 
-__all__ = ["Journaling", "now_us", "ranges", "terms_of"]
-
-
 def _last_as_json(
     directory: Path, count: int, wanted: Mapping[str, object]
 ) -> list[Mapping[str, object]]:
@@ -482,3 +479,6 @@ def _last_as_json(
         lambda record: all(getattr(record, key) == value for key, value in wanted.items()),
     )
     return [as_json(each) for each in found]
+
+
+__all__ = ["Journaling", "now_us", "ranges", "terms_of"]

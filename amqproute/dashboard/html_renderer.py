@@ -45,7 +45,7 @@ __all__ = [
 FIRST_OLD: Final = 4
 """The first class of age whose bar has the color of what is old."""
 ROWS_IN_TURN: Final = 4
-"""Rows that are made in one step: a few milliseconds."""
+"""Rows that are made in one step, of about a millisecond."""
 LONGEST_TEXT: Final = 500
 """Most characters of one value on a page."""
 

@@ -103,7 +103,7 @@ class BrokerView(Protocol):
     def report_page(self, name: str) -> Awaitable[bytes | None]:
         """Return one of these pages; None if it does not exist."""
 
-    async def settings(self) -> Sequence[Row]:
+    def settings(self) -> Awaitable[Sequence[Row]]:
         """Return the settings that differ from the defaults: ``name``, ``value``, ``source``."""
 
     def now_ms(self) -> int:

@@ -9,8 +9,8 @@ place is not in this journal: then the stream begins at the end. So it does with
 of ours. A refusal would be worse: to an EventSource every status but 200 is final, and the
 page cannot make it forget the id.
 
-A stream that wants few records is told now and then, by an id without an event, which place it has
-passed; otherwise it would come back with an old one. A new stream is told where it begins.
+A stream that gets few records is sent an id without an event from time to time; otherwise its
+client would come back with an old one. A new stream is sent the id of the last record before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["MOST_BEHIND", "MOST_QUIET", "JournalStretch", "RecordFilter", "Strea
 MOST_BEHIND: Final = 10_000
 """Sequences before the end of the journal where a stream may begin."""
 MOST_QUIET: Final = 1000
-"""Sequences that pass a stream before it is told its place."""
+"""Sequences without an event after which a stream is sent an id."""
 _EVENT_ID: Final = re.compile(r"([0-9a-f]{16}):(0|[1-9][0-9]{0,18})")
 
 

@@ -6,8 +6,8 @@ Theory of operation
     package, and a message costs next to nothing more because somebody may look. `families` declares
     every family once: name, unit, help, labels, the bound of the labels; ``docs/metrics.md`` is
     printed from it. A scrape has two steps. The *sources* (`node_metrics`, `peer_metrics`,
-    `broker_metrics`) write values into a `snapshot`, on the reactor's thread, in slices of a few
-    milliseconds, so that ten thousand queues stop nobody. Then `exposition` makes the text of the
+    `broker_metrics`) write values into a `snapshot`, on the reactor's thread, in slices of a
+    millisecond, so that ten thousand queues stop nobody. Then `exposition` makes the text of the
     snapshot, in a thread of its own; prometheus-client negotiates the format.
     `metrics_service` does both for each scrape, and simultaneous scrapes share one answer.
     `rabbitmq_aliases` adds totals under RabbitMQ's names, if the configuration asks for them.

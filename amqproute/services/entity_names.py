@@ -39,7 +39,7 @@ class EntityOrder(Protocol):
         """
 
     def prepare(self, name: str | None, count: int, host: str | None = None) -> bool:
-        """Do a part of what `behind` needs first, and return whether nothing is left of that.
+        """Do a part of the work that `behind` needs, and return whether it is done.
 
         Args:
             name: the name before those that will be asked for; None for the beginning.
