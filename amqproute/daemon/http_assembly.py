@@ -78,6 +78,7 @@ class HttpService:
         self.listener: HttpListener | None = None
         self.bounds = _bounds(config.management)
         self._reactor = reactor
+        self._feed: JournalFeed | None = None
         add_session_resources(self.site, self.login)
 
     def open(
@@ -117,7 +118,8 @@ class HttpService:
         """
         ManagementApi(management, require_monitor).add_to(self.site)
         if journal is not None:
-            add_journal_tail(self.site, management, JournalFeed(self._reactor, journal))
+            self._feed = JournalFeed(self._reactor, journal)
+            add_journal_tail(self.site, management, self._feed)
         add_openapi_resource(self.site)
 
     def log_ins(self) -> Iterator[LogIn]:
@@ -142,6 +144,8 @@ class HttpService:
 
     def stop(self) -> Deferred[None]:
         """Close the endpoint and its connections; fires when all are gone."""
+        if self._feed is not None:
+            self._feed.stop()  # its thread would outlive the reactor
         return succeed(None) if self.listener is None else self.listener.stopService()
 
 

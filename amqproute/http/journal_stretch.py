@@ -10,7 +10,8 @@ of ours. A refusal would be worse: to an EventSource every status but 200 is fin
 page cannot make it forget the id.
 
 A stream that gets few records is sent an id without an event from time to time; otherwise its
-client would come back with an old one. A new stream is sent the id of the last record before it.
+client would come back with an old one. A new stream is sent the id of the last record before it; in
+a journal without records it is sent that of the first records, wanted or not.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ class StreamPlace:
             end: the sequence after its last record.
         """
         self.next = end
+        if not journal:
+            self.quiet = MOST_QUIET  # there is no id yet: the first one is due
         if not self.last_event_id:
             return encode_event_id(f"{journal}:{end - 1}") if journal else b""
         found = _EVENT_ID.fullmatch(self.last_event_id)

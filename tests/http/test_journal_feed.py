@@ -14,9 +14,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.http import journal_feed, journal_stretch
-from amqproute.http.event_stream import STALL_SECONDS, EventStream
+from amqproute.http.event_stream import STALL_SECONDS, EventStream, encode_event_id
 from amqproute.http.journal_feed import CATCH_UP_TURNS, MOST_AT_ONCE, THREAD_SHARE, JournalFeed
-from amqproute.http.journal_stretch import JournalStretch, RecordFilter
+from amqproute.http.journal_stretch import JournalStretch, RecordFilter, StreamPlace
 from amqproute.journal import reader, segments, tail
 from amqproute.journal.journal_writer import JournalTerms
 from amqproute.journal.record import PUT_BACK, JournalRecord, RecordKind, read_line
@@ -290,6 +290,15 @@ class ResumeTests(FeedCase):
         again = self.connect(last_event_id=self.id_of(1))
         self.run_thread()
         self.assertEqual((client.writes, again.omitted), ([], [None]))
+
+    def test_first_records(self) -> None:
+        """Where the journal had no records, the stream says its place with the first ones."""
+        place = StreamPlace(RecordFilter(entry=5))
+        self.assertEqual(place.begin("", 1), b"")
+        self.assertEqual(
+            [place.passed(JournalStretch("a" * 16, each, each + 2, []), b"") for each in (1, 3)],
+            [encode_event_id(f"{'a' * 16}:2"), b""],
+        )
 
     def test_while_others_follow(self) -> None:
         """A client that comes back while others are served gets its own, and they get theirs."""

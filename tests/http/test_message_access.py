@@ -138,6 +138,23 @@ class TailTests(DoorsCase):
         channel.connectionLost()
         self.assertEqual(web.site.streams, 0)
 
+    async def test_stop(self) -> None:
+        """A stream that is open ends with the service, and so does the thread that feeds it."""
+        made: Any = reactor
+        wire = Wire()
+        web = self.app.web
+        channel = HttpChannel(web.site, made, web.bounds[1], lambda _: None, lambda _: LOOPBACK)
+        channel.makeConnection(wire)  # type: ignore[no-untyped-call]
+        login = {"Authorization": basic("root", "secret")}
+        channel.dataReceived(encode("GET", "/api/v1/journal/tail", login))
+        while not web.site.streams:
+            await self.turn()
+        await web.stop()
+        self.assertEqual(web.site.streams, 0)
+        channel.connectionLost()
+        while made.getThreadPool().working:
+            await self.turn()
+
     async def test_resume(self) -> None:
         """A client that connects again gets what has happened meanwhile."""
         made: Any = reactor
