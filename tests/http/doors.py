@@ -121,7 +121,6 @@ class DoorsCase(TestCase):
         self.addCleanup(self.app.stop)
         self.taker = Taker()
         self.app.broker.nodes["answers"].attach(self.taker)  # type: ignore[arg-type]
-        self.connections: list[HttpChannel] = []
 
     @property
     def management(self) -> Any:
@@ -166,6 +165,31 @@ class DoorsCase(TestCase):
         said = reply.application_properties
         return Said(int(said["statusCode"]), str(said["statusDescription"]), plain(value))
 
+    def connect(self, client: ClientFacts = LOOPBACK) -> tuple[HttpChannel, Wire]:
+        """Connect by HTTP; return the connection, and what is written to it."""
+        wire = Wire()
+        made: Any = reactor
+        web = self.app.web
+        channel = HttpChannel(web.site, made, web.bounds[1], lambda _: None, lambda _: client)
+        channel.makeConnection(wire)  # type: ignore[no-untyped-call]
+        return channel, wire
+
+    def send_by_http(
+        self,
+        method: str,
+        target: str,
+        body: object = b"",
+        *,
+        who: str = "root",
+        headers: Mapping[str, str] | None = None,
+        client: ClientFacts = LOOPBACK,
+    ) -> tuple[HttpChannel, Wire]:
+        """Send a request by HTTP; return the connection, and what is written to it."""
+        login = {"Authorization": basic(who, "secret")} if who else {}
+        channel, wire = self.connect(client)
+        channel.dataReceived(encode(method, target, {**login, **(headers or {})}, body))
+        return channel, wire
+
     async def by_http(
         self,
         method: str,
@@ -177,13 +201,9 @@ class DoorsCase(TestCase):
         client: ClientFacts = LOOPBACK,
     ) -> Answer:
         """Send a request by HTTP; return the answer."""
-        login = {"Authorization": basic(who, "secret")} if who else {}
-        wire = Wire()
-        made: Any = reactor
-        web = self.app.web
-        channel = HttpChannel(web.site, made, web.bounds[1], lambda _: None, lambda _: client)
-        channel.makeConnection(wire)  # type: ignore[no-untyped-call]
-        channel.dataReceived(encode(method, target, {**login, **(headers or {})}, body))
+        channel, wire = self.send_by_http(
+            method, target, body, who=who, headers=headers, client=client
+        )
         while not is_whole(method, wire.value()):
             await self.turn()
         answer = read_answer(wire.value())

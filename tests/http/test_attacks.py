@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet import reactor
-
 from amqproute.daemon import journaling
 from amqproute.http.http_channel import HttpChannel
 from amqproute.services.management_protocol import ManagementRequest
 from tests.http.doors import ROOT, DoorsCase
-from tests.http.rig import LOOPBACK, Wire, encode
+from tests.http.rig import Wire, encode
 
 STREAMS = 1000
 
@@ -26,14 +24,11 @@ class AttackTests(DoorsCase):
         self.addCleanup(lambda: [channel.connectionLost() for channel, _ in self.open])
         return super().setUp()
 
-    def connect(self) -> tuple[HttpChannel, Wire]:
-        """Connect."""
-        made: Any = reactor
-        web, wire = self.app.web, Wire()
-        channel = HttpChannel(web.site, made, web.bounds[1], lambda _: None, lambda _: LOOPBACK)
-        channel.makeConnection(wire)  # type: ignore[no-untyped-call]
-        self.open.append((channel, wire))
-        return channel, wire
+    def stay(self) -> tuple[HttpChannel, Wire]:
+        """Connect, until the end of the test at the latest."""
+        connection = self.connect()
+        self.open.append(connection)
+        return connection
 
     async def bystander(self, count: int) -> None:
         """Send and look at messages, which has to work whatever others do."""
@@ -48,13 +43,13 @@ class AttackTests(DoorsCase):
         made = await self.by_http("POST", "/api/v1/tokens", {"scope": ["read"]})
         login = {"Authorization": f"Bearer {made.json()['attributes']['token']}"}
         for number in range(STREAMS):
-            channel, _ = self.connect()
+            channel, _ = self.stay()
             channel.dataReceived(encode("GET", "/api/v1/journal/tail", login))
             # Not more than one address may have waiting.
             while number % 100 == 99 and self.app.web.site.streams <= number:
                 await self.turn()
         await self.bystander(10)
-        channel, wire = self.connect()
+        channel, wire = self.stay()
         channel.dataReceived(encode("GET", "/api/v1/journal/tail", login))
         while not wire.value():
             await self.turn()
@@ -77,7 +72,7 @@ class AttackTests(DoorsCase):
     async def test_slow_and_large(self) -> None:
         """Half requests and bodies without end, on many connections."""
         for number in range(300):
-            channel, _ = self.connect()
+            channel, _ = self.stay()
             if number % 2:
                 channel.dataReceived(b"GET / HTTP/1.1\r\nHost: a\r\nX-")
             else:

@@ -9,10 +9,8 @@ from typing import Any
 
 from twisted.internet import reactor
 
-from amqproute.http.http_channel import HttpChannel
 from amqproute.services.message_bodies import LONGEST_BODY
 from tests.http.doors import DoorsCase
-from tests.http.rig import LOOPBACK, Wire, basic, encode
 
 PUBLISH = "/api/v1/messages/publish"
 
@@ -119,13 +117,8 @@ class TailTests(DoorsCase):
 
     async def test_stream(self) -> None:
         """New records come as events, of those that are wanted; the end stops the reader."""
-        made: Any = reactor
-        wire = Wire()
         web = self.app.web
-        channel = HttpChannel(web.site, made, web.bounds[1], lambda _: None, lambda _: LOOPBACK)
-        channel.makeConnection(wire)  # type: ignore[no-untyped-call]
-        login = {"Authorization": basic("root", "secret")}
-        channel.dataReceived(encode("GET", "/api/v1/journal/tail?node=orders", login))
+        channel, wire = self.send_by_http("GET", "/api/v1/journal/tail?node=orders")
         while b"text/event-stream" not in wire.value():
             await self.turn()
         while b"event: record" not in wire.value():
@@ -141,12 +134,8 @@ class TailTests(DoorsCase):
     async def test_stop(self) -> None:
         """A stream that is open ends with the service, and so does the thread that feeds it."""
         made: Any = reactor
-        wire = Wire()
         web = self.app.web
-        channel = HttpChannel(web.site, made, web.bounds[1], lambda _: None, lambda _: LOOPBACK)
-        channel.makeConnection(wire)  # type: ignore[no-untyped-call]
-        login = {"Authorization": basic("root", "secret")}
-        channel.dataReceived(encode("GET", "/api/v1/journal/tail", login))
+        channel, _ = self.send_by_http("GET", "/api/v1/journal/tail")
         while not web.site.streams:
             await self.turn()
         await web.stop()
@@ -157,15 +146,11 @@ class TailTests(DoorsCase):
 
     async def test_resume(self) -> None:
         """A client that connects again gets what has happened meanwhile."""
-        made: Any = reactor
-        web = self.app.web
 
         async def follow(end: bytes, **headers: str) -> bytes:
-            wire = Wire()
-            channel = HttpChannel(web.site, made, web.bounds[1], lambda _: None, lambda _: LOOPBACK)
-            channel.makeConnection(wire)  # type: ignore[no-untyped-call]
-            headers["Authorization"] = basic("root", "secret")
-            channel.dataReceived(encode("GET", "/api/v1/journal/tail?node=orders", headers))
+            channel, wire = self.send_by_http(
+                "GET", "/api/v1/journal/tail?node=orders", headers=headers
+            )
             while end not in wire.value():
                 await self.turn()
             channel.connectionLost()
