@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import random
 import secrets
@@ -71,8 +72,11 @@ USER: Final = "demo"
 # by any outgoing connection while a daemon is down; one that connects to *it* may even reach
 # itself, for loopback connects a socket to its own port (simultaneous open).
 _PORTS: Final = range(20000, 32000)
-_found: Final[deque[int]] = deque(maxlen=len(_PORTS) // 2)
+_PORTS_OF_PROCESS: Final = 500
+_found: Final[deque[int]] = deque(maxlen=_PORTS_OF_PROCESS // 2)
 """The ports that `free_ports` has found last."""
+_guards: Final[list[socket.socket]] = []
+"""The socket that keeps other processes from the ports of this one."""
 _PR_SET_PDEATHSIG: Final = 1
 _LAST_LINES: Final = 15
 
@@ -80,12 +84,14 @@ _LAST_LINES: Final = 15
 def free_ports(count: int) -> list[int]:
     """Find free ports of loopback, for TCP and UDP.
 
-    No port is returned twice in a row: its first user may not listen yet.
+    No port is returned twice in a row: its first user may not listen yet. No other process is
+    given one of them, not even while a daemon that is restarted does not listen.
     """
     found: list[int] = []
     chosen = random.SystemRandom()
+    ports = _own_ports()
     for _ in range(1000):
-        port = chosen.choice(_PORTS)
+        port = chosen.choice(ports)
         if port not in _found and port not in OTHER_SERVICES and _is_free(port):
             _found.append(port)
             found.append(port)
@@ -94,6 +100,26 @@ def free_ports(count: int) -> list[int]:
     raise CommandError(
         NEGATIVE, "pair.ports", "no free ports found on 127.0.0.1", "end what uses them"
     )
+
+
+@functools.cache
+def _own_ports() -> Sequence[int]:
+    """Return ports that no other process is given while this one lives.
+
+    They are those behind a port that it keeps bound. If all such ports are taken, it shares.
+    """
+    begins = list(_PORTS[::_PORTS_OF_PROCESS])
+    random.SystemRandom().shuffle(begins)
+    for begin in begins:
+        guard = socket.socket()
+        try:
+            guard.bind(("127.0.0.1", begin))
+        except OSError:
+            guard.close()
+            continue
+        _guards.append(guard)
+        return range(begin + 1, begin + _PORTS_OF_PROCESS)
+    return _PORTS
 
 
 def _is_free(port: int) -> bool:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 from collections import deque
 from pathlib import Path
@@ -94,11 +97,33 @@ class PairTests(SynchronousTestCase):
 
     def test_free_ports_again(self) -> None:
         """A port that was found, and on which nobody listens yet, is not found by the next one."""
-        self.patch(pair_module, "_PORTS", range(20000, 20004))
+        self.patch(pair_module, "_own_ports", lambda: range(20000, 20004))
         self.patch(pair_module, "_found", deque([20000, 20001, 20003]))
         self.patch(pair_module, "_is_free", lambda port: True)
         self.assertEqual(free_ports(1), [20002])
         self.assertRaises(CommandError, free_ports, 1)
+
+    def test_ports_of_one_process(self) -> None:
+        """No other process is given a port of this one; when no ports are left, they share."""
+        guards: list[socket.socket] = []
+        self.addCleanup(lambda: [each.close() for each in guards])
+        self.patch(pair_module, "_guards", guards)
+        self.patch(pair_module, "_PORTS", free_ports(2))
+        self.patch(pair_module, "_PORTS_OF_PROCESS", 1)
+        draws = [pair_module._own_ports.__wrapped__() for _ in range(3)]
+        self.assertEqual(len(guards), 2)
+        self.assertEqual([len(each) for each in draws], [0, 0, 2])
+
+        command = "from amqproute.tools.daemon_pair import free_ports; print(free_ports(100))"
+        said = subprocess.run(
+            [sys.executable, "-c", command],
+            env=child_environment(),
+            capture_output=True,
+            check=True,
+        )
+        theirs = json.loads(said.stdout)
+        self.assertEqual(len(theirs), 100)
+        self.assertFalse(set(theirs) & set(free_ports(100)))
 
     def test_no_service_manager_for_children(self) -> None:
         """A service manager's variables for this process are not passed on."""
