@@ -92,23 +92,24 @@ small one would overtake.
 **Failures.** When a group fails it is written again with a savepoint around each transaction; those
 that fail alone get a `StoreError` with an explanation, the others one common fsync. So a faulty
 transaction costs its neighbors nothing, and on a full disk, where enqueues fail, dequeues still
-succeed. If the fsync itself fails the whole group fails; SQLite then writes the next group over its
-place in the log. (Should the host crash before that, the failed group may appear at the next start:
-its outcome is then unknown, as with any lost answer.)
+succeed. If all of them succeed, the first failure is logged. If the fsync fails again the whole
+group fails; SQLite then writes the next group over its place in the log. (Should the host crash
+before that, the failed group may appear at the next start: its outcome is then unknown, as with any
+lost answer.)
 
 Linux reports a failed fsync once and then treats the pages as clean, so that the next one succeeds
 without them. That does no harm here, because nothing is built on unsynced data: the frames of the
 failed group lie behind the last commit in the index of the log, and the next group writes the same
 places again; a checkpoint whose fsync fails does not count as done, so its pages are copied again
 from the log, where they are safe; and a segment whose fsync failed is not written to any more.
-Reads of committed data use earlier pages. So a failed fsync costs the group, which is reported, and
-not the process. ``tests/integration/test_failing_disk.py`` removes unsynced data from the files and
-kills the daemon. Publishers have no credit meanwhile, until something small has been written
-(`amqproute.services.watermarks`). An error that even ROLLBACK cannot handle ends the writer:
-everything waiting fails, ``on_death`` is called, and the daemon has to be restarted. A damaged
-database is refused with the next step; up to ``check_bytes`` every page is checked when it is
-opened, beyond that ``fsck.check`` does it offline. A database found damaged while open accepts no
-new entries, whatever the results of later commits; ends of entries continue, and the next start
+Reads of committed data use earlier pages. So a failed fsync costs at most the group, which is
+reported, and not the process. ``tests/integration/test_failing_disk.py`` removes unsynced data from
+the files and kills the daemon. Publishers have no credit meanwhile, until something small has been
+written (`amqproute.services.watermarks`). An error that even ROLLBACK cannot handle ends the
+writer: everything waiting fails, ``on_death`` is called, and the daemon has to be restarted. A
+damaged database is refused with the next step; up to ``check_bytes`` every page is checked when it
+is opened, beyond that ``fsck.check`` does it offline. A database found damaged while open accepts
+no new entries, whatever the results of later commits; ends of entries continue, and the next start
 checks every page (`suspicion`). `database_schema.MEANINGS` is the table of failures and their
 consequences.
 

@@ -168,6 +168,7 @@ class DatabaseWriter:
         self.entry_totals: tuple[int, int] | None = None
         self._has_seal_failed = False
         self._failing = False
+        self._is_repeating = False  # the last group was written at the second attempt
         self._refusal: StoreError | None = None
         self._patient: list[PendingCommit | WriterCall | WriterResume] = []
         self._held_entries = 0  # dequeued by these; -1 if they do anything else as well
@@ -460,10 +461,18 @@ class DatabaseWriter:
                 self._isolate(list(group), self._refusal)
             elif len(group) == 1 and not self._is_carrying and not self._may_yield(group[0], error):
                 self._failed(group, error)
-            else:
-                self._isolate(list(group))
+            elif self._isolate(list(group)) and not self._is_repeating:
+                self._is_repeating = True
+                words = database_schema.in_words(error, self.path)
+                log.warn(
+                    "{path}: a commit failed and was repeated with success; the first attempt: "
+                    "{words}",
+                    path=self.path,
+                    words=str(words),
+                )
         else:
             self._answer(group, None)
+            self._is_repeating = False
             if self._failing:
                 self._failing = False
                 if not self._is_damaged:
@@ -550,12 +559,15 @@ class DatabaseWriter:
         if events and self._outbox is not None:
             self._outbox.committed(events, is_carried)
 
-    def _isolate(self, group: list[PendingCommit], refusal: StoreError | None = None) -> None:
+    def _isolate(self, group: list[PendingCommit], refusal: StoreError | None = None) -> bool:
         """Write a failed group again with a savepoint around each transaction.
 
         A transaction that fails is rolled back and reported alone: one poisonous transaction costs
         its neighbors nothing, and on a full disk those that only dequeue still succeed. The others
         share one fsync.
+
+        Returns:
+            Whether none has failed this time.
         """
         connection = self.connection
         assert connection is not None
@@ -587,6 +599,7 @@ class DatabaseWriter:
                 self._failed([one], bad[index])
             else:
                 self._answer((one,), None)
+        return not bad
 
     def yield_turn(self, why: str) -> bool:
         """Release the ballast, and accept nothing for which the database has to grow.

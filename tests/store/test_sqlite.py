@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -545,6 +546,32 @@ class FailureTests(StoreCase):
         self.assertEqual(faults, {"COMMIT": 0})
         after = house.put("q", b"after")
         self.assertEqual([e.id for e in house.load("q")], first + after)
+
+    def test_commit_repeated(self) -> None:
+        """A commit that succeeds at the second attempt is reported, one behind another once."""
+        house = self.opened(connect=faulty)
+        warnings = []
+        with capturedLogs() as events:
+            for fails in (1, 1, 0, 1):
+                release = self.hold(house)
+                gone = house.store.next_id()
+                waits = [
+                    self.commit(
+                        house,
+                        ("enqueue", "q", house.store.next_id(), b"x", 1, 0, 0),
+                        ("dequeue", [gone]),
+                    )
+                    for _ in range(2)
+                ]
+                faults = Faulty.faults = {"COMMIT": fails}
+                release()
+                house.reactor.wait(waits[-1])
+                self.successResultOf(waits[0])
+                self.assertEqual(faults, {"COMMIT": 0})
+                texts = [formatEvent(each) for each in events]
+                warnings.append(len([each for each in texts if "disk I/O error" in each]))
+        self.assertEqual(warnings, [1, 1, 1, 2])
+        self.assertEqual(len(house.load("q")), 8)
 
     def test_lone_statement_fails(self) -> None:
         """A group of new entries is one statement; when it fails each is tried alone."""
