@@ -23,6 +23,7 @@ from amqproute.errors import (
 from amqproute.message import Message
 
 NON_TRANSACTED: Final = "x-opt-non-transacted"
+_OUTBOUND: Final = Visibility.OUTBOUND  # looked up for each message; slow before Python 3.12
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def check_target(name: str, options: QueueOptions) -> None:
     Raises:
         NotAllowed: it can.
     """
-    if options.visibility is Visibility.OUTBOUND:
+    if options.visibility is _OUTBOUND:
         raise NotAllowed(f"{name!r} can be received from only: visibility outbound")
 
 

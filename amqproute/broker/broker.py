@@ -799,7 +799,7 @@ class Broker:
 
     def is_reply_address(self, name: str) -> bool:
         """Return whether a name within the broker is a direct reply-to address in use."""
-        return is_reply_name(name) and name in self.dynamic
+        return name in self.dynamic and is_reply_name(name)
 
     def add_transient(self, node: NodeDeclaration) -> Queue:
         """Create a queue with a name of a client's choice that does not survive a restart."""

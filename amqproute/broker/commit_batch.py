@@ -25,7 +25,7 @@ from amqproute.journal.event import (
 )
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
-from amqproute.values import Origin
+from amqproute.values import Local, NextHop, Origin
 
 _NOTHING: Final[Mapping[Any, int]] = MappingProxyType({})
 _NO_FACTS: Final[Mapping[str, object]] = MappingProxyType({})
@@ -65,6 +65,9 @@ class Batch:
             can leave the sender in doubt (`broker.early_delivery`). Messages that would be put
             again (see `redo`) are not: there would be two of them.
         ahead: messages delivered early; the queues' `go_ahead` adds to it.
+        authorized: sender, address and way of the last message whose right to be sent was checked:
+            those behind it that are alike need no other check, as a batch is made in one step. None
+            before (`amqproute.services.transfer`).
         came: arrivals for the journal so far (`amqproute.journal.event.ArrivalEvent`); None without
             a journal.
         redo: calls to be repeated in another batch if the store could not take this one (see
@@ -79,6 +82,7 @@ class Batch:
         "_when_failed",
         "ahead",
         "arrivals",
+        "authorized",
         "came",
         "gate",
         "goes_ahead",
@@ -109,6 +113,7 @@ class Batch:
         self.last_id = 0
         self.goes_ahead = False
         self.ahead: list[Entry] = []
+        self.authorized: tuple[Origin, str, Local | NextHop] | None = None
         self.is_rehearsal = False
         self.is_transactional = False
         self.leaving: Mapping[BatchParticipant[Any], int] = _NOTHING

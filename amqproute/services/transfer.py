@@ -178,6 +178,31 @@ class TransferService:
         to = message.to
         if not to:
             raise PreconditionFailed("the message has no `to`: this node routes by it")
+        known = batch.authorized
+        if known is not None and known[0] is origin and known[1] == to:
+            way = known[2]
+        else:
+            way = self._way(to, origin)
+            if type(way) is Local and is_reserved(local_name(way.node)):
+                self._put_to_service(way.node, message, batch, origin)
+                return
+            batch.authorized = (origin, to, way)
+        if type(way) is Local:
+            self.keep(self._broker.target(way.node), message, batch, origin)
+            if not batch.is_rehearsal:
+                self.tally.local += 1
+        else:
+            assert isinstance(way, NextHop)
+            self.relay(way, message, batch, origin)
+
+    def _way(self, to: str, origin: Origin) -> Local | NextHop:
+        """Return the node or the next hop of an address, to which the sender may send.
+
+        Only of a service the rights are not checked here.
+
+        Raises:
+            AmqpError: the address leads nowhere, or not for this sender.
+        """
         try:
             route = self.rules.router.route(to, origin.principal.host)
         except InvalidField as error:
@@ -185,41 +210,39 @@ class TransferService:
                 raise NotAllowed(f"messages for {to[:64]!r} are not transferred") from None
             raise PreconditionFailed(f"`to` is not an address: {error.description}") from None
         if type(route) is Local:
-            self._put_here(route.node, message, batch, origin)
-        else:
-            assert isinstance(route, NextHop)
-            self._authorize_relay(route, to, origin)
-            self.relay(route, message, batch, origin)
+            return self._authorized_node(route, origin)
+        assert isinstance(route, NextHop)
+        self._authorize_relay(to, origin)
+        return route
 
-    def _put_here(self, node: str, message: Message, batch: Batch, origin: Origin) -> None:
+    def _authorized_node(self, route: Local, origin: Origin) -> Local:
+        node = route.node
         if not node:
             raise PreconditionFailed("`to` names no node")
         host, local = split_host(node)
         if is_reserved(local):
             if host:
                 raise NotAllowed(f"messages for the service {local!r} are not transferred")
-            self._put_to_service(node, message, batch, origin)
-            return
+            return route
         asked = self.replies.node_of(node) if self.replies is not None else None
-        if asked is not None and not origin.is_peer and host_of(asked) != origin.principal.host:
-            raise ReplyPaths.gone(node)  # it is for partners of another virtual host
         if asked is not None:
-            node = asked  # the holder of the alias has received a request, and may reply
-        elif not self._broker.is_reply_address(node):  # for which the same is true
-            verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
-            rule_node, is_foreign = node, False
-            if local[:1] == "/" and from_exchange_address(local) is not None:
-                # Partners know nodes here by their names; exchanges are our clients' business.
-                rule_node, is_foreign = in_host(host, node_of_rules(local)), origin.is_peer
-            if is_foreign or not self.rules.allows(origin.principal, verb, rule_node):
-                if self.replies is not None and self.replies.looks_like_one(node):
-                    raise self.replies.gone(node)
-                raise UnauthorizedAccess(
-                    f"{origin.principal} may not {verb} to {local_name(rule_node)!r}"
-                )
-        self.keep(self._broker.target(node), message, batch, origin)
-        if not batch.is_rehearsal:
-            self.tally.local += 1
+            if not origin.is_peer and host_of(asked) != origin.principal.host:
+                raise ReplyPaths.gone(node)  # it is for partners of another virtual host
+            return Local(asked)  # the holder of the alias has received a request, and may reply
+        if self._broker.is_reply_address(node):  # for which the same is true
+            return route
+        verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
+        rule_node, is_foreign = node, False
+        if local[:1] == "/" and from_exchange_address(local) is not None:
+            # Partners know nodes here by their names; exchanges are our clients' business.
+            rule_node, is_foreign = in_host(host, node_of_rules(local)), origin.is_peer
+        if is_foreign or not self.rules.allows(origin.principal, verb, rule_node):
+            if self.replies is not None and self.replies.looks_like_one(node):
+                raise self.replies.gone(node)
+            raise UnauthorizedAccess(
+                f"{origin.principal} may not {verb} to {local_name(rule_node)!r}"
+            )
+        return route
 
     def _put_to_service(self, node: str, message: Message, batch: Batch, origin: Origin) -> None:
         """Hand a request to a service, if the sender has the rights to attach to it."""
@@ -238,7 +261,7 @@ class TransferService:
             self.keep(service, message, batch, origin)
             self.tally.local += 1
 
-    def _authorize_relay(self, hop: NextHop, to: str, origin: Origin) -> None:
+    def _authorize_relay(self, to: str, origin: Origin) -> None:
         address = _address(to)
         self.rules.check_service(address.node)
         if not origin.is_peer:

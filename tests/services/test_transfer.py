@@ -14,7 +14,7 @@ from zope.interface.verify import verifyObject
 
 from amqproute.address import TRANSFER_NODE as TRANSFER
 from amqproute.address import parse
-from amqproute.auth.policy import AccessPolicy, Rule
+from amqproute.auth.policy import AccessPolicy, Rule, Verb
 from amqproute.broker.receipts import MAX_IDS, MAX_STREAMS, PRUNE_EVERY, Receipts, Stream
 from amqproute.errors import (
     AmqpError,
@@ -312,6 +312,42 @@ class RightsTests(TransferCase):
         self.put("/queues/q")
         self.put("/queues/x%40Gamma.example", peer())
         self.assertEqual((self.depth("q"), self.depth("gamma.example")), (1, 1))
+
+    def test_batch(self) -> None:
+        """Messages of a batch with one sender and one address are checked once, others each."""
+        asked: list[tuple[Principal, str]] = []
+        allows = self.rules().allows
+
+        def counted(principal: Principal, verb: Verb, name: str) -> bool:
+            asked.append((principal, name))
+            return allows(principal, verb, name)
+
+        self.service.reload(self.rules(allows=counted))
+        partner = peer()
+        for _ in range(2):
+            batch = self.broker.begin()
+            for to, origin, error in (
+                ("q", CLIENT, None),
+                ("q", CLIENT, None),
+                ("secret", CLIENT, UnauthorizedAccess),
+                ("q", CLIENT, None),
+                ("q", partner, None),
+                ("secret", partner, UnauthorizedAccess),
+                ("x@beta.example", CLIENT, None),
+                ("x@beta.example", CLIENT, None),
+                ("x@beta.example", partner, UnauthorizedAccess),
+                ("q", Origin(ANN), None),
+            ):
+                if error is None:
+                    self.service.put(message(to=to), batch, origin)
+                else:
+                    self.assertRaises(error, self.service.put, message(to=to), batch, origin)
+            batch.commit()
+            settle_down(self.clock)
+            expected = [(ANN, "q"), (ANN, "secret"), (BETA, "q"), (BETA, "secret")]
+            self.assertEqual(asked, [*expected, (ANN, "x@beta.example"), (ANN, "q")])
+            asked.clear()
+        self.assertEqual((self.depth("q"), self.depth("beta.example")), (10, 4))
 
     def test_peers_deliver(self) -> None:
         """A peer may transfer to local nodes that the rules name."""

@@ -19,27 +19,32 @@ from amqproute.wire.amqp10.sections import SectionOffsets, decode_section
 __all__ = ["check_sections"]
 
 _U32 = struct.Struct(">I").unpack_from
+_VBIN_8: Final = 0xA0
 _STR_8: Final = 0xA1
 _BOOLEAN: Final = 0x56
 _LONG: Final = frozenset((0xB0, 0xB1))
 _SYM_8: Final = 0xA3
-_ASCII: Final = frozenset((0xA1, 0xA3))
 _VARIABLE: Final = frozenset((0xA0, 0xA1, 0xA3))
-_STRING: Final = frozenset((0xA1,))
-_SYMBOL: Final = frozenset((0xA3,))
-_MESSAGE_ID: Final = frozenset((0x44, 0x53, 0x80, 0x98, 0xA0, 0xA1))
-_TIMESTAMP: Final = frozenset((0x83,))
-# The usual format codes of each field of the properties.
-_FIELDS: Final = (
-    _MESSAGE_ID, frozenset((0xA0,)), _STRING, _STRING, _STRING, _MESSAGE_ID, _SYMBOL, _SYMBOL,
-    _TIMESTAMP, _TIMESTAMP, _STRING, frozenset((0x43, 0x52, 0x70)), _STRING,
-)  # fmt: skip
 # Octets of a value with its code, where any octets are a value.
 _FIXED: Final = {
     0x40: 1, 0x41: 1, 0x42: 1, 0x43: 1, 0x44: 1, 0x50: 2, 0x51: 2, 0x52: 2, 0x53: 2, 0x54: 2,
     0x55: 2, 0x60: 3, 0x61: 3, 0x70: 5, 0x71: 5, 0x72: 5, 0x80: 9, 0x81: 9, 0x82: 9, 0x83: 9,
     0x74: 5, 0x84: 9, 0x94: 17, 0x98: 17,
 }  # fmt: skip
+_BINARY: Final = (0xA0,)
+_STRING: Final = (0xA1,)
+_SYMBOL: Final = (0xA3,)
+_MESSAGE_ID: Final = (0x44, 0x53, 0x80, 0x98, 0xA0, 0xA1)
+_TIMESTAMP: Final = (0x83,)
+# For each field of the properties: its usual format codes, with the octets of a value and its code;
+# 0 for one that begins with its length.
+_FIELDS: Final = tuple(
+    {code: _FIXED.get(code, 0) for code in (0x40, *codes)}
+    for codes in (
+        _MESSAGE_ID, _BINARY, _STRING, _STRING, _STRING, _MESSAGE_ID, _SYMBOL, _SYMBOL,
+        _TIMESTAMP, _TIMESTAMP, _STRING, (0x43, 0x52, 0x70), _STRING,
+    )
+)  # fmt: skip
 
 
 def check_sections(encoded: bytes, offsets: SectionOffsets) -> None:
@@ -70,22 +75,19 @@ def _are_usual_properties(encoded: bytes, start: int, end: int) -> bool:
             return False
         if count > len(_FIELDS):
             return False
-        for codes in _FIELDS[:count]:
+        for octets in _FIELDS[:count]:
             code = encoded[pos]
-            if code == 0x40:
-                pos += 1
-            elif code not in codes:
-                return False
-            elif code in _VARIABLE:
-                after = pos + 2 + encoded[pos + 1]
-                if code in _ASCII and not encoded[pos + 2 : after].isascii():
-                    if code != _STR_8:
-                        return False
-                    encoded[pos + 2 : after].decode()
-                pos = after
-            else:
-                pos += _FIXED[code]
-    except (IndexError, UnicodeDecodeError, struct.error):
+            fixed = octets[code]
+            if fixed:
+                pos += fixed
+                continue
+            after = pos + 2 + encoded[pos + 1]
+            if code != _VBIN_8 and not encoded[pos + 2 : after].isascii():
+                if code != _STR_8:
+                    return False
+                encoded[pos + 2 : after].decode()
+            pos = after
+    except (IndexError, KeyError, UnicodeDecodeError, struct.error):
         return False
     return pos == end
 

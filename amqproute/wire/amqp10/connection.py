@@ -113,6 +113,7 @@ from amqproute.wire.amqp10.state_tables import (
     DISCARDING,
     ENDPOINT,
     LOCALLY_OPEN,
+    OPEN,
     HandshakePhase,
     LinkStateName,
     StateTransition,
@@ -590,7 +591,7 @@ class Connection(Negotiation, SessionConnection):
                 for channel, kind, body, payload in rest:
                     if type(body) is spec.Transfer:
                         session = sessions.get(channel)
-                        if session is not None and session._state is LinkStateName.OPEN:
+                        if session is not None and session._state is OPEN:
                             # The common case.
                             delivery = session._on_transfer(body, payload)
                             if delivery is not None:

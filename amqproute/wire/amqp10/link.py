@@ -46,7 +46,7 @@ from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.fastpath import write_transfer
 from amqproute.wire.amqp10.negotiated_link import EndpointSession, NegotiatedLink, Role
 from amqproute.wire.amqp10.serial_numbers import SERIAL_MASK
-from amqproute.wire.amqp10.state_tables import LOCALLY_OPEN, LinkStateName, StateTransition
+from amqproute.wire.amqp10.state_tables import LOCALLY_OPEN, OPEN, LinkStateName, StateTransition
 
 PROGRESS_OCTETS: Final = 1024
 """Octets by which an unfinished delivery has to grow for it to count as progress."""
@@ -513,7 +513,7 @@ class Link(NegotiatedLink):
         A delivery of several frames uses more of the window; the rest waits in the session.
         """
         session = self.session
-        if self._state is not LinkStateName.OPEN or session._queue or not self._allow_new:
+        if self._state is not OPEN or session._queue or not self._allow_new:
             return 0
         if self._outgoing is not None:
             return 0
@@ -554,7 +554,7 @@ class Link(NegotiatedLink):
             MessageSizeExceeded: the message is larger than the peer takes.
         """
         session = self.session
-        if self.credit <= 0 or self._state is not LinkStateName.OPEN or self.role != "sender":
+        if self.credit <= 0 or self._state is not OPEN or self.role != "sender":
             raise self._cannot_send()
         if self._outgoing is not None:
             raise LocalProtocolError("a delivery in parts has not ended on this link")
@@ -678,7 +678,7 @@ class Link(NegotiatedLink):
     def _cannot_send(self) -> LocalProtocolError:
         if self.role != "sender":
             return LocalProtocolError(f"link {self.name!r} is a receiver")
-        if self._state is not LinkStateName.OPEN:
+        if self._state is not OPEN:
             return LocalProtocolError(f"link {self.name!r} cannot send: {self._state.name}")
         return LocalProtocolError(f"link {self.name!r} has no credit")
 
@@ -694,7 +694,7 @@ class Link(NegotiatedLink):
         """
         if self.role != "sender":
             raise LocalProtocolError(f"link {self.name!r} is a receiver")
-        if self._state is not LinkStateName.OPEN or self._drain_answered:
+        if self._state is not OPEN or self._drain_answered:
             return
         if self._queued or self._outgoing is not None:
             self._drain_waits = True

@@ -271,6 +271,12 @@ def _order_error(section: int, last: int) -> DecodeError:
     return DecodeError(f"message section 0x{section:02x} after 0x{last:02x}")
 
 
+_SHORT_IDS: Final = (0xA0, 0xA1)
+"""Format codes of message-ids of which a length octet follows."""
+_FIXED_IDS: Final = {0x40: 1, 0x44: 1, 0x53: 2, 0x80: 9, 0x98: 17}
+"""Octets of message-ids of a fixed size, null among them, with their format codes."""
+
+
 def find_to(encoded: bytes, offsets: SectionOffsets) -> str | None:
     """Read the field ``to`` of the properties, and nothing else.
 
@@ -280,9 +286,19 @@ def find_to(encoded: bytes, offsets: SectionOffsets) -> str | None:
     Raises:
         DecodeError: the properties are broken before or in this field.
     """
-    if offsets.properties_start == offsets.properties_end:
+    start, end = offsets.properties_start, offsets.properties_end
+    if start == end:
         return None
     try:
+        # The common case: a short list, an id of a usual kind, no user-id, and a short string.
+        if encoded[start + 3] == 0xC0 and encoded[start + 1] == 0x53 and encoded[start + 5] > 2:
+            pos = start + 6
+            code = encoded[pos]
+            pos += 2 + encoded[pos + 1] if code in _SHORT_IDS else _FIXED_IDS.get(code, 0)
+            if encoded[pos] == 0x40 and encoded[pos + 1] == 0xA1:
+                stop = pos + 3 + encoded[pos + 2]
+                if stop <= end:
+                    return encoded[pos + 3 : stop].decode()
         pos = _find(encoded, offsets, 2)
         if not pos:
             return None
@@ -295,7 +311,7 @@ def find_to(encoded: bytes, offsets: SectionOffsets) -> str | None:
             pos = start + _U32(encoded, pos + 1)[0]
         else:
             raise DecodeError("amqp:properties:list: to is no string")
-        if pos > offsets.properties_end:
+        if pos > end:
             raise DecodeError("amqp:properties:list: to is cut short")
         return encoded[start:pos].decode()
     except (IndexError, struct.error):

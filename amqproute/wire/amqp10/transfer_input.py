@@ -26,7 +26,7 @@ from amqproute.wire.amqp10.protocol_faults import (
     unattached,
 )
 from amqproute.wire.amqp10.serial_numbers import SERIAL_HALF, SERIAL_MASK
-from amqproute.wire.amqp10.state_tables import LinkStateName
+from amqproute.wire.amqp10.state_tables import OPEN, LinkStateName
 
 PART_OCTETS: Final = 64
 """Memory of a part of a delivery beside its octets."""
@@ -101,7 +101,7 @@ class TransferInput:
         link = self._links.get(transfer.handle)
         if link is None:
             raise unattached(transfer.handle)
-        if link._state is not LinkStateName.OPEN and not self._may_transfer(link):
+        if link._state is not OPEN and not self._may_transfer(link):
             return None
         if link._unfinished is not None:
             return self._on_continuation(link, link._unfinished, transfer, payload)
@@ -194,7 +194,7 @@ class TransferInput:
                 )
             self.slack -= 1
             window = self.window = 0
-        if self._session._state is LinkStateName.OPEN:
+        if self._session._state is OPEN:
             room = self._parts_window() if self.in_parts else self.full
             if room > window:
                 self._grant(room)
@@ -264,7 +264,7 @@ class TransferInput:
             if (
                 link.takes_parts
                 and unfinished.size >= self._connection.settings.part_from
-                and link._state is LinkStateName.OPEN
+                and link._state is OPEN
             ):
                 self.begin_parts(link, unfinished)
             return None
@@ -378,7 +378,7 @@ class TransferInput:
         self.in_parts -= 1
         if not self.in_parts:
             self.low_water = self.full // 2
-            if self._session._state is LinkStateName.OPEN:
+            if self._session._state is OPEN:
                 self._grant(self.full)
 
     def took(self, octets: int) -> None:

@@ -274,6 +274,14 @@ class FindToTests(SynchronousTestCase):
                 message = message[:4] + bytes([len(message) - 5]) + message[5:]
             self.assertEqual(find_id_and_to(message, locate(message)), expected)
 
+    def test_ids(self) -> None:
+        """Whatever the id is, and of a type that it may not have."""
+        for name in ("40", "44", "5307", "80" + 8 * "07", "98" + 16 * "07", "a00107", "a10169",
+                     "b00000000107", "b10000000169", "43", "52a1", "a3022040"):  # fmt: skip
+            body = bytes.fromhex(name + "40a1024061")
+            message = bytes((0, 0x53, 0x73, 0xC0, len(body) + 1, 3)) + body
+            self.assertEqual(find_to(message, locate(message)), "@a", name)
+
     def test_broken(self) -> None:
         """Another type, bad UTF-8, a string past the section's end."""
         for fields in ("40 40 a30161", "40 40 a101ff", "40 40 a10561", "40 40", "01 40 40"):
