@@ -65,9 +65,9 @@ class Batch:
             can leave the sender in doubt (`broker.early_delivery`). Messages that would be put
             again (see `redo`) are not: there would be two of them.
         ahead: messages delivered early; the queues' `go_ahead` adds to it.
-        authorized: sender, address and way of the last message whose right to be sent was checked:
-            those behind it that are alike need no other check, as a batch is made in one step. None
-            before (`amqproute.services.transfer`).
+        authorized: sender, address and route of the last message whose rights were checked; later
+            messages with the same sender and address need no check, since a batch is made in one
+            step (`amqproute.services.transfer`). None before.
         came: arrivals for the journal so far (`amqproute.journal.event.ArrivalEvent`); None without
             a journal.
         redo: calls to be repeated in another batch if the store could not take this one (see

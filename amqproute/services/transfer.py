@@ -138,7 +138,7 @@ class TransferService:
         self.tally = TransferCounters()
 
     def reload(self, rules: TransferRules) -> None:
-        """Apply new rules from the next message on."""
+        """Apply new rules from the next batch on."""
         self._check_trail = _trail_check(rules)
         self.rules = rules
 
@@ -196,9 +196,9 @@ class TransferService:
             self.relay(way, message, batch, origin)
 
     def _way(self, to: str, origin: Origin) -> Local | NextHop:
-        """Return the node or the next hop of an address, to which the sender may send.
+        """Return where an address leads, if the sender may send there.
 
-        Only of a service the rights are not checked here.
+        The rights to a service are checked in `_put_to_service`, for each request.
 
         Raises:
             AmqpError: the address leads nowhere, or not for this sender.

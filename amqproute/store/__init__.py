@@ -92,10 +92,10 @@ small one would overtake.
 **Failures.** When a group fails it is written again with a savepoint around each transaction; those
 that fail alone get a `StoreError` with an explanation, the others one common fsync. So a faulty
 transaction costs its neighbors nothing, and on a full disk, where enqueues fail, dequeues still
-succeed. If all of them succeed, the first failure is logged. If the fsync fails again the whole
-group fails; SQLite then writes the next group over its place in the log. (Should the host crash
-before that, the failed group may appear at the next start: its outcome is then unknown, as with any
-lost answer.)
+succeed. If all of them succeed, the first failure is logged (once for several in a row). If the
+fsync fails again the whole group fails; SQLite then writes the next group over its place in the
+log. (Should the host crash before that, the failed group may appear at the next start: its outcome
+is then unknown, as with any lost answer.)
 
 Linux reports a failed fsync once and then treats the pages as clean, so that the next one succeeds
 without them. That does no harm here, because nothing is built on unsynced data: the frames of the

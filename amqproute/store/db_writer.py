@@ -168,7 +168,7 @@ class DatabaseWriter:
         self.entry_totals: tuple[int, int] | None = None
         self._has_seal_failed = False
         self._failing = False
-        self._is_repeating = False  # the last group was written at the second attempt
+        self._is_repeating = False  # that was logged, and no group has succeeded at once since
         self._refusal: StoreError | None = None
         self._patient: list[PendingCommit | WriterCall | WriterResume] = []
         self._held_entries = 0  # dequeued by these; -1 if they do anything else as well
@@ -463,12 +463,10 @@ class DatabaseWriter:
                 self._failed(group, error)
             elif self._isolate(list(group)) and not self._is_repeating:
                 self._is_repeating = True
-                words = database_schema.in_words(error, self.path)
                 log.warn(
-                    "{path}: a commit failed and was repeated with success; the first attempt: "
-                    "{words}",
+                    "{path}: a commit failed ({error}) and succeeded at the second attempt",
                     path=self.path,
-                    words=str(words),
+                    error=str(error),
                 )
         else:
             self._answer(group, None)

@@ -85,7 +85,8 @@ def free_ports(count: int) -> list[int]:
     """Find free ports of loopback, for TCP and UDP.
 
     No port is returned twice in a row: its first user may not listen yet. No other process is
-    given one of them, not even while a daemon that is restarted does not listen.
+    given one of them, not even while a daemon that is restarted does not listen. If all blocks of
+    ports are taken, they are shared.
     """
     found: list[int] = []
     chosen = random.SystemRandom()

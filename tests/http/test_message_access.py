@@ -136,6 +136,7 @@ class TailTests(DoorsCase):
         made: Any = reactor
         web = self.app.web
         channel, _ = self.send_by_http("GET", "/api/v1/journal/tail")
+        self.addCleanup(channel.connectionLost)
         while not web.site.streams:
             await self.turn()
         await web.stop()

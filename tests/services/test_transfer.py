@@ -241,6 +241,15 @@ class RemoteServiceTests(TransferCase):
         self.assertRefused(NotAllowed, "amqp$admin", peer())
         self.assertEqual(self.management.asked, [])
 
+    def test_right_each_time(self) -> None:
+        """A refused request does not open the service to the next one of its batch."""
+        batch = self.broker.begin()
+        for _ in range(2):
+            given = message(to="$management")
+            self.assertRaises(UnauthorizedAccess, self.service.put, given, batch, CLIENT)
+        batch.abandon()
+        self.assertEqual(self.management.asked, [])
+
     def test_never_the_transfer_service(self) -> None:
         """``amqp$transfer`` is none of them, whatever the list says."""
         for to in (TRANSFER, f"{TRANSFER}@alpha.example", f"{TRANSFER}@beta.example"):
@@ -329,6 +338,7 @@ class RightsTests(TransferCase):
             for to, origin, error in (
                 ("q", CLIENT, None),
                 ("q", CLIENT, None),
+                ("q", Origin(ANN), None),  # who may be in other groups
                 ("secret", CLIENT, UnauthorizedAccess),
                 ("q", CLIENT, None),
                 ("q", partner, None),
@@ -336,7 +346,6 @@ class RightsTests(TransferCase):
                 ("x@beta.example", CLIENT, None),
                 ("x@beta.example", CLIENT, None),
                 ("x@beta.example", partner, UnauthorizedAccess),
-                ("q", Origin(ANN), None),
             ):
                 if error is None:
                     self.service.put(message(to=to), batch, origin)
@@ -344,8 +353,14 @@ class RightsTests(TransferCase):
                     self.assertRaises(error, self.service.put, message(to=to), batch, origin)
             batch.commit()
             settle_down(self.clock)
-            expected = [(ANN, "q"), (ANN, "secret"), (BETA, "q"), (BETA, "secret")]
-            self.assertEqual(asked, [*expected, (ANN, "x@beta.example"), (ANN, "q")])
+            self.assertEqual(
+                asked,
+                [
+                    *((ANN, name) for name in ("q", "q", "secret", "q")),
+                    *((BETA, name) for name in ("q", "secret")),
+                    (ANN, "x@beta.example"),
+                ],
+            )
             asked.clear()
         self.assertEqual((self.depth("q"), self.depth("beta.example")), (10, 4))
 

@@ -169,7 +169,7 @@ class NodeAccess:
     def transfer(self, principal: Principal) -> ITarget:
         """Return the transfer service: each message names its node itself.
 
-        The rights of a peer are checked for each message; whether it may connect was decided when
+        The rights of a peer are checked for its messages; whether it may connect was decided when
         it proved its name.
 
         Raises:

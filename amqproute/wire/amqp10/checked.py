@@ -36,8 +36,8 @@ _STRING: Final = (0xA1,)
 _SYMBOL: Final = (0xA3,)
 _MESSAGE_ID: Final = (0x44, 0x53, 0x80, 0x98, 0xA0, 0xA1)
 _TIMESTAMP: Final = (0x83,)
-# For each field of the properties: its usual format codes, with the octets of a value and its code;
-# 0 for one that begins with its length.
+# For each field of the properties: its usual format codes, with the number of octets of code and
+# value together; 0 where a length octet follows.
 _FIELDS: Final = tuple(
     {code: _FIXED.get(code, 0) for code in (0x40, *codes)}
     for codes in (

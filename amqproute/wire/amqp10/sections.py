@@ -272,9 +272,9 @@ def _order_error(section: int, last: int) -> DecodeError:
 
 
 _SHORT_IDS: Final = (0xA0, 0xA1)
-"""Format codes of message-ids of which a length octet follows."""
+"""Format codes of message-ids that are followed by a length octet."""
 _FIXED_IDS: Final = {0x40: 1, 0x44: 1, 0x53: 2, 0x80: 9, 0x98: 17}
-"""Octets of message-ids of a fixed size, null among them, with their format codes."""
+"""Octets, format code included, of message-ids of a fixed size, and of null."""
 
 
 def find_to(encoded: bytes, offsets: SectionOffsets) -> str | None:

@@ -76,8 +76,8 @@ class LinkStateName(Enum):
 
 
 OPEN: Final = LinkStateName.OPEN
-"""For each transfer: before Python 3.12, to look up a member of an enumeration takes eight times as
-long as a global name."""
+"""For each transfer: before Python 3.12, looking up a member of an enumeration takes eight times as
+long as reading a global name."""
 
 
 class StateTransition(Enum):

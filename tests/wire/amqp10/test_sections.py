@@ -275,7 +275,7 @@ class FindToTests(SynchronousTestCase):
             self.assertEqual(find_id_and_to(message, locate(message)), expected)
 
     def test_ids(self) -> None:
-        """Whatever the id is, and of a type that it may not have."""
+        """Whatever the id is, even one of a type that it may not have."""
         for name in ("40", "44", "5307", "80" + 8 * "07", "98" + 16 * "07", "a00107", "a10169",
                      "b00000000107", "b10000000169", "43", "52a1", "a3022040"):  # fmt: skip
             body = bytes.fromhex(name + "40a1024061")
