@@ -29,6 +29,7 @@ from tests.integration.support import (
     sending_link,
     transfer,
 )
+from tests.support.patience import PATIENCE
 
 __all__ = ["main"]
 
@@ -49,6 +50,7 @@ class Flooder:
         self.sent = 0
         self.told: set[str] = set()
         self._raw = raw
+        self._granted = threading.Event()
 
     def introduce(self) -> None:
         """Log in by the certificate, and open."""
@@ -60,14 +62,18 @@ class Flooder:
         threading.Thread(target=self._read, daemon=True).start()
 
     def flood(self, node: str, rate: float, most: int) -> None:
-        """Send this many, and announce the beginning."""
+        """Send this many, and announce the beginning.
+
+        The first burst waits for credit, so that some of it is what the peer may send.
+        """
         payload = message(b"x" * 1000, to=node)
         count = max(1, int(rate * BURST_SECONDS))
         handle = 0
         self._raw.write(sending_link(node, handle, "flood-0"))
         print("flooding", flush=True)
+        if not self._granted.wait(PATIENCE):
+            self.told.add("no credit")
         while self.sent < most:
-            # The link has had time to get credit: some of the burst is what it may send.
             time.sleep(BURST_SECONDS)
             burst = [transfer(payload, self.sent + each, handle) for each in range(count)]
             after = (handle + 1) % LINKS
@@ -82,6 +88,8 @@ class Flooder:
     def _read(self) -> None:
         try:
             for body in self._raw.bodies():
+                if isinstance(body, spec.Flow) and body.link_credit:
+                    self._granted.set()
                 error = getattr(body, "error", None) or getattr(
                     getattr(body, "state", None), "error", None
                 )
