@@ -28,7 +28,6 @@ class SharedBodyBatch:
         "_groups",
         "_payload_id",
         "arrivals",
-        "authorized",
         "is_rehearsal",
         "is_transactional",
         "last_id",
@@ -41,7 +40,6 @@ class SharedBodyBatch:
         self._encoded = encoded
         self._groups: dict[tuple[int, int, int], tuple[list[str], list[int]]] = {}
         self.arrivals = batch.arrivals
-        self.authorized = batch.authorized
         self.now_ms = batch.now_ms
         self.is_rehearsal = batch.is_rehearsal
         self.is_transactional = batch.is_transactional

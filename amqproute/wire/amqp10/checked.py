@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from amqproute.wire.amqp10.codec import WIDTHS
 from amqproute.wire.amqp10.sections import SectionOffsets, decode_section
 
 __all__ = ["check_sections"]
@@ -25,12 +26,12 @@ _BOOLEAN: Final = 0x56
 _LONG: Final = frozenset((0xB0, 0xB1))
 _SYM_8: Final = 0xA3
 _VARIABLE: Final = frozenset((0xA0, 0xA1, 0xA3))
-# Octets of a value with its code, where any octets are a value.
+# Octets of a value with its code, where any octets are a value: of all but list0, boolean and char.
 _FIXED: Final = {
-    0x40: 1, 0x41: 1, 0x42: 1, 0x43: 1, 0x44: 1, 0x50: 2, 0x51: 2, 0x52: 2, 0x53: 2, 0x54: 2,
-    0x55: 2, 0x60: 3, 0x61: 3, 0x70: 5, 0x71: 5, 0x72: 5, 0x80: 9, 0x81: 9, 0x82: 9, 0x83: 9,
-    0x74: 5, 0x84: 9, 0x94: 17, 0x98: 17,
-}  # fmt: skip
+    code: 1 + width
+    for code, width in WIDTHS.items()
+    if width >= 0 and code not in (0x45, _BOOLEAN, 0x73)
+}
 _BINARY: Final = (0xA0,)
 _STRING: Final = (0xA1,)
 _SYMBOL: Final = (0xA3,)

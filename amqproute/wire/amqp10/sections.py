@@ -271,12 +271,6 @@ def _order_error(section: int, last: int) -> DecodeError:
     return DecodeError(f"message section 0x{section:02x} after 0x{last:02x}")
 
 
-_SHORT_IDS: Final = (0xA0, 0xA1)
-"""Format codes of message-ids that are followed by a length octet."""
-_FIXED_IDS: Final = {0x40: 1, 0x44: 1, 0x53: 2, 0x80: 9, 0x98: 17}
-"""Octets, format code included, of message-ids of a fixed size, and of null."""
-
-
 def find_to(encoded: bytes, offsets: SectionOffsets) -> str | None:
     """Read the field ``to`` of the properties, and nothing else.
 
@@ -286,19 +280,9 @@ def find_to(encoded: bytes, offsets: SectionOffsets) -> str | None:
     Raises:
         DecodeError: the properties are broken before or in this field.
     """
-    start, end = offsets.properties_start, offsets.properties_end
-    if start == end:
+    if offsets.properties_start == offsets.properties_end:
         return None
     try:
-        # The common case: a short list, an id of a usual kind, no user-id, and a short string.
-        if encoded[start + 3] == 0xC0 and encoded[start + 1] == 0x53 and encoded[start + 5] > 2:
-            pos = start + 6
-            code = encoded[pos]
-            pos += 2 + encoded[pos + 1] if code in _SHORT_IDS else _FIXED_IDS.get(code, 0)
-            if encoded[pos] == 0x40 and encoded[pos + 1] == 0xA1:
-                stop = pos + 3 + encoded[pos + 2]
-                if stop <= end:
-                    return encoded[pos + 3 : stop].decode()
         pos = _find(encoded, offsets, 2)
         if not pos:
             return None
@@ -311,7 +295,7 @@ def find_to(encoded: bytes, offsets: SectionOffsets) -> str | None:
             pos = start + _U32(encoded, pos + 1)[0]
         else:
             raise DecodeError("amqp:properties:list: to is no string")
-        if pos > end:
+        if pos > offsets.properties_end:
             raise DecodeError("amqp:properties:list: to is cut short")
         return encoded[start:pos].decode()
     except (IndexError, struct.error):
@@ -409,9 +393,17 @@ def _find(encoded: bytes, offsets: SectionOffsets, index: int) -> int:
         return 0
     if count <= index:
         return 0
-    while index:
-        index -= 1
-        pos = pos + 1 if encoded[pos] == 0x40 else _skip(encoded, pos, end, MAX_DEPTH)
+    for _ in range(index):
+        # Without a call for most fields: each message is looked through for its address.
+        width = WIDTHS.get(encoded[pos], -4)
+        if width >= 0:
+            pos += 1 + width
+        elif width == -1:
+            pos += 2 + encoded[pos + 1]
+        else:
+            pos = _skip(encoded, pos, end, MAX_DEPTH)
+    if pos >= end:
+        raise DecodeError("amqp:properties:list is cut short")
     return 0 if encoded[pos] == 0x40 else pos
 
 
