@@ -29,9 +29,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final, TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -58,6 +59,9 @@ from tests.integration.clients import (
 from tests.support.patience import PATIENCE, until
 from tests.support.program import Process
 
+T = TypeVar("T")
+SHARED_AT_ONCE: Final = 2
+"""So many results of `shared` are kept."""
 TROUBLE = re.compile(r"Traceback|Unhandled|^\S+ (error|critical) ", re.MULTILINE)
 """Words of a log that show a fault of this project."""
 
@@ -106,6 +110,8 @@ RUN = (sys.executable, "-m", "amqproute", "serve", "--config")
 class Daemon:
     """One daemon.
 
+    Its directory goes with this object: some 70 MB, which hundreds of tests would add up.
+
     Args:
         name: its first domain.
         domains: further ones.
@@ -133,6 +139,7 @@ class Daemon:
     ) -> None:
         self.name = name
         self.directory = new_directory(name.partition(".")[0])
+        weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
         self.file = self.directory / "amqproute.yaml"
         self.users = self.directory / "users.yaml"
         self.log_file = self.directory / "log"
@@ -463,7 +470,35 @@ def client_tls(
 
 # -- test cases -----------------------------------------------------------------------------------
 
-_shared: dict[type, Any] = {}
+_shared: dict[Callable[[], Any], Any] = {}
+"""By what made them, the last used at the end."""
+
+
+def shared(make: Callable[[], T]) -> T:
+    """Return what tests share, a daemon or an object with several; made for the first of them.
+
+    Not in setUpClass: in trial's worker processes that runs for each test. These take one module
+    after the other, so what tests before the last ones shared ends here. Dozens of daemons, each of
+    which takes memory and disk, would use up a small machine.
+
+    Args:
+        make: makes it. The same function gets the same result.
+    """
+    found: T | None = _shared.pop(make, None)
+    if found is None:
+        while len(_shared) >= SHARED_AT_ONCE:
+            _end(_shared.pop(next(iter(_shared))))
+        found = make()
+    _shared[make] = found
+    return found
+
+
+def _end(former: object) -> None:
+    for each in (former, *vars(former).values()):
+        if isinstance(each, Daemon):
+            each.kill()
+        elif isinstance(each, Zone):
+            each.close()
 
 
 class DaemonTestCase(SynchronousTestCase):
@@ -488,17 +523,8 @@ class DaemonTestCase(SynchronousTestCase):
         tests = [name for name in dir(cls) if name.startswith("test_")]
         return [*({"name": name} for name in tests), *cls.nodes]
 
-    @classmethod
-    def shared(cls) -> Any:
-        """Return what the tests of this class share, made for the first of them."""
-        found = _shared.get(cls)
-        if found is None:
-            # Not in setUpClass: in trial's worker processes that runs for each test.
-            found = _shared[cls] = cls.make()
-        return found
-
     def setUp(self) -> None:
-        self.daemon: Daemon = self.shared()
+        self.daemon: Daemon = shared(self.make)
         self.node = self.id().rpartition(".")[2]
         self.begun_at = self.daemon.mark()
         self.addCleanup(self.daemon.check)
@@ -528,5 +554,5 @@ class DaemonTestCase(SynchronousTestCase):
 __all__ = [
     "AMQP", "PATIENCE", "SASL", "TLS", "Certificates", "Daemon", "DaemonTestCase", "Raw", "Refused",
     "Wire", "Zone", "body_of", "certificates", "client_tls", "frame", "free_ports", "message",
-    "new_directory", "opening", "sasl_frame", "sending_link", "transfer", "until",
+    "new_directory", "opening", "sasl_frame", "sending_link", "shared", "transfer", "until",
 ]  # fmt: skip

@@ -47,9 +47,7 @@ class Amqp09World:
 @skipIf(pika is None, "pika is not installed")
 class FederationTests(SynchronousTestCase):
     def setUp(self) -> None:
-        world = support._shared.get(Amqp09World)
-        if world is None:
-            world = support._shared[Amqp09World] = Amqp09World()
+        world = support.shared(Amqp09World)
         self.zone, self.alpha, self.beta = world.zone, world.alpha, world.beta
         for daemon in (self.alpha, self.beta):
             self.addCleanup(daemon.check)

@@ -37,9 +37,7 @@ class LogInWorld:
 @skipIf(pika is None or amqp is None, "the clients of 0-9-1 are not installed")
 class LogInTests(SynchronousTestCase):
     def setUp(self) -> None:
-        world = support._shared.get(LogInWorld)
-        if world is None:
-            world = support._shared[LogInWorld] = LogInWorld()
+        world = support.shared(LogInWorld)
         self.daemon, self.issued = world.daemon, world.issued
         self.addCleanup(self.daemon.check)
 

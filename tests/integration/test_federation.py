@@ -163,10 +163,8 @@ class FederationTestCase(SynchronousTestCase):
         return [name for name in dir(cls) if name.startswith("test_")]
 
     def setUp(self) -> None:
-        world = support._shared.get(World)
-        if world is None:
-            world = support._shared[World] = World()
-        self.world: World = world
+        world = support.shared(World)
+        self.world = world
         self.zone, self.alpha, self.beta = world.zone, world.alpha, world.beta
         self.node = self.id().rpartition(".")[2]
         self.begun_at = self.alpha.mark()

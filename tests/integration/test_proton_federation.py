@@ -86,9 +86,7 @@ class FederatedTests(ExampleCase):
     def setUp(self) -> None:
         if proton is None:
             raise SkipTest("python-qpid-proton is not installed (pip install '.[interop]')")
-        world = support._shared.get(World)
-        if world is None:
-            world = support._shared[World] = World()
+        world = support.shared(World)
         self.zone = world.zone
         self.daemon, self.beta = world.alpha, world.beta
         self.node = "q"
