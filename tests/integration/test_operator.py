@@ -158,6 +158,8 @@ class VerbTests(OperatorCase):
         self.assertIn("0 messages tried now", done.stdout)
         self.assertIn("held, and still so: 2 messages", done.stderr)
         self.run_it("release", "h2")
+        # What was released is tried at once, in vain; while it is, `retry` begins nothing.
+        until(lambda: self.waiting()["failures"] == 2, "the second attempt failed")
         beta = self.beta()
         self.run_it("retry", "--to", "beta.example")
         with Wire(beta.plain) as wire:
