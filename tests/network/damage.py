@@ -473,9 +473,9 @@ AMQPROUTE: Final = (sys.executable, "-m", "amqproute")
 
 
 def _listed(log: str) -> set[int]:
-    """Return the entries that the log says a restored store is without."""
+    """Return the entries that the log says the journal has and the store has not."""
     found: set[int] = set()
-    for ids in re.findall(r"are not there: entries ([0-9, -]+);", log):
+    for ids in re.findall(r"although the journal has them: ([0-9, -]+);", log):
         for part in ids.split(", "):
             first, _, last = part.partition("-")
             found.update(range(int(first), int(last or first) + 1))
