@@ -9,10 +9,12 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from openapi_spec_validator import OpenAPIV31SpecValidator
+from twisted.internet.defer import Deferred
 
 from amqproute.http.http_messages import ClientFacts
 from amqproute.http.management_api import forms, path_of
 from amqproute.http.openapi import openapi
+from amqproute.services.entity_pages import SLICE_ROWS
 from amqproute.services.management_table import (
     ENTITIES,
     OPERATIONS,
@@ -21,6 +23,7 @@ from amqproute.services.management_table import (
     parameters_of,
 )
 from amqproute.services.value_declaration import ValueType
+from amqproute.turn_scheduler import StepKind
 from amqproute.values import Principal
 from tests.http.doors import DoorsCase, Said, deeds, said_by
 
@@ -289,25 +292,22 @@ class ListTests(DoorsCase):
         self.assertEqual((answer.status, answer.json()["field"]), (400, "colour"))
 
     async def test_many_queues_in_slices(self) -> None:
-        """A walk over many rows lets the reactor turn between its slices."""
+        """A walk over many rows makes way for others after each slice."""
+        limits = self.app.broker.nodes["orders"].limits
         for number in range(300):
-            self.app.broker.make_internal(
-                f"amqp$out/h{number}", self.app.broker.nodes["orders"].limits
-            )
-        turns = 0
-        is_done = False
+            self.app.broker.make_internal(f"amqp$out/h{number}", limits)
+        turns = self.management.turns
+        pause = turns.pause
+        kinds: list[StepKind] = []
 
-        def turned(_: object) -> None:
-            nonlocal turns
-            turns += 1
-            if not is_done:
-                self.turn().addCallback(turned)
+        def counted(kind: StepKind, source: str) -> Deferred[None]:
+            kinds.append(kind)
+            return pause(kind, source)
 
-        self.turn().addCallback(turned)
+        self.patch(turns, "pause", counted)
         answer = await self.by_http("GET", "/api/v1/queues?consumers=5")
-        is_done = True
         self.assertEqual(answer.json()["items"], [])
-        self.assertGreaterEqual(turns, 7)
+        self.assertGreaterEqual(kinds.count("rows"), 300 // SLICE_ROWS)
 
 
 class DocumentTests(DoorsCase):
