@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
 
 from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import QueueLimits
@@ -15,7 +16,7 @@ from amqproute.broker.node_options import Duplicates, QueueOptions
 from amqproute.broker.subscription import Definition
 from amqproute.broker.xa_record import NOTES, ROWS, BranchRecord
 from amqproute.broker.xa_states import BranchState, Xa, XaError, Xid
-from amqproute.errors import AmqpError, DecodeError, NotFound, Unresolved
+from amqproute.errors import AmqpError, DecodeError, NotFound, StoreError, Unresolved
 from amqproute.filters.registry import NO_FILTERS
 from amqproute.message import Message
 from amqproute.outcomes import Acceptance, Modification, Rejection, Release
@@ -367,6 +368,19 @@ class RestartTests(BranchCase):
         self.assertEqual((self.do("commit"), self.do("rollback")), ("RETRY", "OK"))
         self.assertEqual((self.quarantined(), self.store.rows(ROWS)), ([entry], []))
         self.assertEqual((self.counts(), self.notes()), ((1, 0, 0), 0))
+
+    def test_row_unreadable_without_store(self) -> None:
+        """Each attempt finds it again, while the store takes nothing; it is reported once."""
+        self.prepared()
+        entry = self.spoil("q")
+        self.restart()
+        self.store.is_failing = True
+        with capturedLogs() as logged:
+            self.assertEqual((self.do("commit"), self.do("commit")), ("RETRY", "RETRY"))
+        said = [each for each in map(formatEvent, logged) if "is not a message" in each]
+        self.assertEqual(len(said), 1, said)
+        self.flushLoggedErrors(StoreError)
+        self.assertEqual([row.id for row in self.store.rows("q")], [entry])
 
     def test_record_unreadable(self) -> None:
         """Postings of a branch with an unreadable record are set aside; those of others not."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -669,6 +670,15 @@ class SyncTests(JournalCase):
         self.assertEqual(self.there(self.left(path.parent)), [2])
 
 
+def open_files(directory: Path) -> int:
+    """Return how many files below a directory this process has open."""
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one by which the list is read
+            found += each.readlink().is_relative_to(directory.resolve())
+    return found
+
+
 class FailedWriteTests(JournalCase):
     """A write of which the disk takes a part."""
 
@@ -704,7 +714,9 @@ class FailedWriteTests(JournalCase):
         is_full = False
         made.append(lines(2))
         self.assertEqual(path.stat().st_size, made.size)
+        self.assertEqual((open_files(self.directory), made.closed_bytes), (1, 0))
         made.close()
+        self.assertEqual((open_files(self.directory), made.closed_bytes), (0, made.size))
         self.assertEqual(self.verify().records, 3)
         found = [each.entry for each in reader.records(self.directory)]
         self.assertEqual(found, [None, 1, 2])

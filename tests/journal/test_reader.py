@@ -132,11 +132,17 @@ class VerifyTests(JournalCase):
         self.assertEqual((flaw.line, flaw.first), (3, 7))
 
     def test_without_head(self) -> None:
-        """Without a head nobody can say whether the end is there: that is said."""
+        """Without a head nobody can say whether beginning and end are there: that is said."""
         (self.directory / HEAD).unlink()
         (verdict,) = reader.verify(self.directory)
         self.assertIsNone(verdict.flaw)
-        self.assertTrue([note for note in verdict.notes if "no head" in note])
+        notes = " ".join(verdict.notes)
+        self.assertIn("there is no head: the last records may", notes)
+        self.assertNotIn("records before", notes)
+        next(closed(self.directory)).unlink()
+        (verdict,) = reader.verify(self.directory)
+        self.assertIsNone(verdict.flaw)
+        self.assertIn("no head: records before 5 may be missing", " ".join(verdict.notes))
 
     def test_segment_without_its_previous(self) -> None:
         """The first line there, of a segment that does not name the hash before it, is a flaw."""

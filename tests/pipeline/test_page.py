@@ -107,6 +107,13 @@ class PageTests(SynchronousTestCase):
             ElementTree.fromstring(f"<x>{chart('a', 'b', [], {})}</x>")
             ElementTree.fromstring(f"<x>{chart('a', 'b', ['c'], {'d': [None], 'e': [0.0]})}</x>")
 
+    def test_legend(self) -> None:
+        """Several rows of values are named in a legend; one needs none."""
+        for chart in (columns, lines, bars):
+            one = chart("a", "b", ["c", "d"], {"x": [1.0, 2.0]})
+            two = chart("a", "b", ["c", "d"], {"x": [1.0, 2.0], "y": [1.0, 2.0]})
+            self.assertEqual([each.count('class="legend"') for each in (one, two)], [0, 1])
+
     def test_clocks_that_differ(self) -> None:
         """A delay below nothing has its sign, and no place on a logarithmic scale."""
         self.assertEqual([duration(-2.5e6), duration(0)], ["\u22122.5 s", "0 µs"])

@@ -181,6 +181,17 @@ class WatermarkTests(SynchronousTestCase):
         self.clock.advance(1)
         self.assertEqual(len(opened), before + 2)
 
+    def test_memory(self) -> None:
+        """Messages on their way close the gate above the limit; three quarters of it open it."""
+        self.memory.hold(1000)
+        self.assertTrue(self.gate.is_open)
+        self.memory.hold(1)
+        self.assertEqual(list(self.gate.reasons), [MEMORY])
+        self.memory.release(250)
+        self.assertFalse(self.gate.is_open)
+        self.memory.release(1)
+        self.assertTrue(self.gate.is_open)
+
     def test_sampled_memory(self) -> None:
         """Unfinished deliveries are found by looking."""
         self.partial = 2000
