@@ -721,6 +721,19 @@ class FailedWriteTests(JournalCase):
         found = [each.entry for each in reader.records(self.directory)]
         self.assertEqual(found, [None, 1, 2])
 
+    def test_dropped(self) -> None:
+        """A daemon that gives up leaves no file open, and the segment where it is."""
+        self.directory.mkdir(parents=True)
+        names = replace(NAMES, journal="7" * 16)
+        head = JournalHead(names.journal, 0, GENESIS)
+        made = JournalSegments(self.directory, names, JournalPosition(), head, Wall())
+        told = RunEvent(RecordKind.RECOVERY, 1, {"node": "q"}, {"entry": [1]})
+        made.append([(0, None, run) for run in told.runs()])
+        self.assertEqual(open_files(self.directory), 1)
+        made.drop()
+        self.assertEqual(open_files(self.directory), 0)
+        self.assertEqual(len(list(opened(self.directory))), 1)
+
 
 class FullDiskTests(JournalCase):
     """A disk that takes nothing."""
