@@ -139,7 +139,8 @@ class Daemon:
     ) -> None:
         self.name = name
         self.directory = new_directory(name.partition(".")[0])
-        weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
+        removal = weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
+        removal.atexit = False  # then the whole workplace goes
         self.file = self.directory / "amqproute.yaml"
         self.users = self.directory / "users.yaml"
         self.log_file = self.directory / "log"

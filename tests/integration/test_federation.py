@@ -163,8 +163,7 @@ class FederationTestCase(SynchronousTestCase):
         return [name for name in dir(cls) if name.startswith("test_")]
 
     def setUp(self) -> None:
-        world = support.shared(World)
-        self.world = world
+        world = self.world = support.shared(World)
         self.zone, self.alpha, self.beta = world.zone, world.alpha, world.beta
         self.node = self.id().rpartition(".")[2]
         self.begun_at = self.alpha.mark()

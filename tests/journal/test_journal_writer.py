@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from amqproute.journal.segments import (
     write_head,
 )
 from tests.journal.rig import NAMES, Desk, Wall, arrivals, copy_living, entry, gone
+from tests.support.open_files import open_files
 from tests.support.power import Power
 
 DAY_US = 86_400_000_000
@@ -670,21 +670,27 @@ class SyncTests(JournalCase):
         self.assertEqual(self.there(self.left(path.parent)), [2])
 
 
-def open_files(directory: Path) -> int:
-    """Return how many files below a directory this process has open."""
-    found = 0
-    for each in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the one by which the list is read
-            found += each.readlink().is_relative_to(directory.resolve())
-    return found
-
-
 class FailedWriteTests(JournalCase):
-    """A write of which the disk takes a part."""
+    """A segment of which the disk takes a part, or that the daemon gives up."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.directory.mkdir(parents=True)
+        self.wall = Wall()
+
+    def made(self, write: Callable[[int, memoryview], int] = os.write) -> JournalSegments:
+        """Make the writer of segments."""
+        names = replace(NAMES, journal="7" * 16)
+        head = JournalHead(names.journal, 0, GENESIS)
+        return JournalSegments(self.directory, names, JournalPosition(), head, self.wall, write)
+
+    def lines(self, *entries: int) -> list[tuple[int, int | None, MessageRun]]:
+        """Return what a segment takes."""
+        told = RunEvent(RecordKind.RECOVERY, self.wall(), {"node": "q"}, {"entry": list(entries)})
+        return [(0, None, run) for run in told.runs()]
 
     def test_cut_off(self) -> None:
         """Nothing of it stays in the file, and a shorter one after it is whole."""
-        self.directory.mkdir(parents=True)
         is_full = False
 
         def write(file: int, octets: memoryview) -> int:
@@ -694,45 +700,36 @@ class FailedWriteTests(JournalCase):
                 raise OSError(errno.ENOSPC, "No space left on device")
             return os.write(file, octets[:-64])  # nearly all of it, then nothing
 
-        wall = Wall()
-        names = replace(NAMES, journal="7" * 16)
-        head = JournalHead(names.journal, 0, GENESIS)
-        made = JournalSegments(self.directory, names, JournalPosition(), head, wall, write)
-
-        def lines(*entries: int) -> list[tuple[int, int | None, MessageRun]]:
-            told = RunEvent(RecordKind.RECOVERY, wall(), {"node": "q"}, {"entry": list(entries)})
-            return [(0, None, run) for run in told.runs()]
-
-        made.append(lines(1))
+        made = self.made(write)
+        made.append(self.lines(1))
         (path,) = opened(self.directory)
         for entries in (range(2, 60), range(2, 40)):
             before, place = path.read_bytes(), replace(made.place)
             is_full = True
-            self.assertRaises(OSError, made.append, lines(*entries))
+            self.assertRaises(OSError, made.append, self.lines(*entries))
             self.assertEqual(path.read_bytes(), before)
             self.assertEqual((made.size, made.place), (len(before), place))
         is_full = False
-        made.append(lines(2))
+        made.append(self.lines(2))
         self.assertEqual(path.stat().st_size, made.size)
-        self.assertEqual((open_files(self.directory), made.closed_bytes), (1, 0))
+        self.assertEqual(
+            (open_files(self.directory), made.closed_bytes), ({str(path.resolve())}, 0)
+        )
         made.close()
-        self.assertEqual((open_files(self.directory), made.closed_bytes), (0, made.size))
+        self.assertEqual((open_files(self.directory), made.closed_bytes), (set(), made.size))
         self.assertEqual(self.verify().records, 3)
         found = [each.entry for each in reader.records(self.directory)]
         self.assertEqual(found, [None, 1, 2])
 
     def test_dropped(self) -> None:
         """A daemon that gives up leaves no file open, and the segment where it is."""
-        self.directory.mkdir(parents=True)
-        names = replace(NAMES, journal="7" * 16)
-        head = JournalHead(names.journal, 0, GENESIS)
-        made = JournalSegments(self.directory, names, JournalPosition(), head, Wall())
-        told = RunEvent(RecordKind.RECOVERY, 1, {"node": "q"}, {"entry": [1]})
-        made.append([(0, None, run) for run in told.runs()])
-        self.assertEqual(open_files(self.directory), 1)
+        made = self.made()
+        made.append(self.lines(1))
+        (path,) = opened(self.directory)
+        self.assertEqual(open_files(self.directory), {str(path.resolve())})
         made.drop()
-        self.assertEqual(open_files(self.directory), 0)
-        self.assertEqual(len(list(opened(self.directory))), 1)
+        self.assertEqual(open_files(self.directory), set())
+        self.assertEqual(list(opened(self.directory)), [path])
 
 
 class FullDiskTests(JournalCase):

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.integration.support import Daemon, certificates
+from tests.integration.support import Daemon, certificates, shared
 from tests.pipeline.support import MISSING
 
 if not MISSING:
@@ -26,14 +25,20 @@ NODES = [
 ]
 
 
-@functools.cache
+class Brokers:
+    """Two brokers; each test has queues of its own."""
+
+    def __init__(self) -> None:
+        issued = certificates().issue("alpha.example", dns_names=["alpha.example", "localhost"])
+        changes = {"nodes": NODES, "limits": {"link-prefetch": 100}}
+        self.alpha = Daemon("alpha.example", issued=issued, changes=changes).start()
+        self.beta = Daemon("beta.example", changes={"nodes": NODES}).start()
+
+
 def daemons() -> tuple[Daemon, Daemon]:
-    """Return two brokers, for all tests of this process; each test has queues of its own."""
-    issued = certificates().issue("alpha.example", dns_names=["alpha.example", "localhost"])
-    changes = {"nodes": NODES, "limits": {"link-prefetch": 100}}
-    alpha = Daemon("alpha.example", issued=issued, changes=changes)
-    beta = Daemon("beta.example", changes={"nodes": NODES})
-    return alpha.start(), beta.start()
+    """Return two brokers that tests share."""
+    brokers = shared(Brokers)
+    return brokers.alpha, brokers.beta
 
 
 def url(daemon: Daemon) -> str:

@@ -24,6 +24,7 @@ from amqproute.store import body_files, db_writer
 from amqproute.store.fsck import check
 from amqproute.store.large_bodies import StoredBody
 from tests.store.rig import StoreFixture
+from tests.support.open_files import open_files
 from tests.support.power import Power
 
 KIB = 1024
@@ -132,11 +133,7 @@ class SegmentTests(FilesCase):
 
     def opened(self) -> set[str]:
         """Return which files of bodies, removed ones too, this process has open."""
-        found = set()
-        for each in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(OSError):
-                found.add(os.readlink(each))
-        return {name for name in found if name.startswith(self.path[:-3] + ".bodies/")}
+        return open_files(self.path[:-3] + ".bodies")
 
     def test_tidying_fails(self) -> None:
         """Tidying that fails is undone, and is in nobody's way: commits last as before."""
