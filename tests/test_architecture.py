@@ -117,6 +117,11 @@ LOCAL_IMPORTS: dict[str, set[str]] = {
 }
 """Module -> names it may import inside a function; each with its reason in a comment there."""
 
+COUNTERPARTS = {
+    "connection_settings": {"amqproute.wire.amqp09", "amqproute.wire.amqp10"},
+    "login": {"amqproute.client", "amqproute.http"},
+}
+"""Module names that several packages have by design -> those packages."""
 
 NO_WIRE = ("broker", "http")
 """Rooms whose values are of no protocol of messages: protocols translate at their edges, and the
@@ -329,6 +334,17 @@ class ArchitectureTests(SynchronousTestCase):
         self.assertNone(
             [f"{name}: in {' and '.join(where)}" for name, where in found.items() if len(where) > 1]
         )
+
+    def test_a_module_name_has_one_meaning(self) -> None:
+        """Two modules of one name are counterparts by design, or a command and its subject."""
+        packages = {module.rpartition(".")[0] for module in self.sources}
+        found: dict[str, set[str]] = {}
+        for module in self.sources.keys() - packages:
+            package, _, name = module.rpartition(".")
+            if package != "amqproute.cli.commands" and name != "__main__":
+                found.setdefault(name, set()).add(package)
+        several = {name: where for name, where in found.items() if len(where) > 1}
+        self.assertEqual(several, COUNTERPARTS)
 
     def test_no_relative_or_star_imports(self) -> None:
         """An import says in full what it takes."""
